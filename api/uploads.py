@@ -5,7 +5,7 @@ listed, read, shared and deleted alike; the resources add what they accept, chec
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, TypeVar
+from typing import Annotated, Any, BinaryIO, TypeVar, cast
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi import Path as PathParameter
@@ -21,7 +21,7 @@ from api.http.parameters import NextLink
 from api.http.problems import describe_errors
 from fedcore.data.digest_files import Digest
 from fedcore.platform.access import Principal
-from fedcore.platform.store import Session, audit, quotas
+from fedcore.platform.store import audit, quotas
 from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.tables import UploadRecord
 from fedcore.platform.store.uploads import Uploads
@@ -49,10 +49,11 @@ async def _receive(request: Request, principal: Submitter, state: AppStateDep) -
     excess = f"The file exceeds {limit} bytes, the limit for uploads (FEDQ_UPLOAD_MAX_BYTES)."
     pieces = pieces_within(request, limit, excess)
     async with state.upload_slots.of(principal.key_id):
-        with tempfile.TemporaryFile(dir=upload_folder(state.settings)) as file:
+        with tempfile.NamedTemporaryFile(dir=upload_folder(state.settings)) as file:
             async for piece in pieces:
                 await run_in_threadpool(file.write, piece)
-            yield file
+            file.flush()
+            yield cast("BinaryIO", file)
 
 
 Received = Annotated[BinaryIO, Depends(_receive)]
@@ -71,15 +72,14 @@ def store_upload(
     principal: Principal,
     facts: AuditFacts,
     state: AppState,
-    claim: Callable[[Session, R], None] | None = None,
     /,
     **columns: Any,
 ) -> tuple[R, bool]:
     """Store the checked content of an upload, then its record, or find the one of the same content; also
     returns whether it is new.
 
-    `claim` is called with the record before the commit; `columns` are further columns of its kind.
-    The file is removed again unless the record is new. Raises QuotaError, and what `claim` raises.
+    `columns` are further columns of its kind. The file is removed again unless the record is new.
+    Raises QuotaError.
     """
     with state.database.reading() as session:
         upload_id = uploads.new_id(session)
@@ -95,8 +95,6 @@ def store_upload(
         with state.database.transaction() as session:
             made_by = {"owner": principal.owner, "key_id": principal.key_id}
             record = uploads.create(session, upload_id, digest, size_bytes=size_bytes, **made_by, **columns)
-            if claim is not None:
-                claim(session, record)
             if record.id == upload_id:
                 quotas.check_stored(session, principal.key_id)
             audit.record(session, facts, uploads.name_of(record))

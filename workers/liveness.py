@@ -18,7 +18,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
 
 from fedcore.errors import StaleLeaseError
 from fedcore.platform.store import UNAVAILABLE, Database, WorkerDirective, runs, telemetry, workers
@@ -153,18 +152,19 @@ class Heartbeat:
 
     def _report(self, held: tuple[HeldLease, ...]) -> None:
         worker = self.identity
-        run_id = held[0].claim.run_id if held else None
-        present: dict[str, Any] = {
-            "host": worker.host,
-            "pid": worker.pid,
-            "queues": worker.queues,
-            "device": worker.device,
-            "memory_bytes": worker.memory_bytes,
-            "packages": worker.packages,
-            "datasets": None if worker.data_dir is None else roots_in(worker.data_dir),
-        }
         with self._database.transaction() as session:
-            workers.seen(session, worker.id, run_id=run_id, **present)
+            workers.seen(
+                session,
+                worker.id,
+                run_id=held[0].claim.run_id if held else None,
+                host=worker.host,
+                pid=worker.pid,
+                queues=worker.queues,
+                device=worker.device,
+                memory_bytes=worker.memory_bytes,
+                packages=worker.packages,
+                datasets=None if worker.data_dir is None else roots_in(worker.data_dir),
+            )
 
 
 _LOOKS = 10

@@ -95,7 +95,7 @@ def write_archive(
         with database.reading() as session, gzip.open(file, "wb") as results:
             fields = {name: getattr(experiment, name) for name in EXPERIMENT if name != "specification"}
             fields["specification"] = experiment.spec
-            contents = ((_fields(run), _rows(session, run)) for run in found)
+            contents = (({name: getattr(run, name) for name in RUN}, _rows(session, run)) for run in found)
             write_results(results, fields, contents, experiment.finished_at)
         # Last: where it is, the archive is complete.
         archive.put_file(f"{experiment.id}/{RESULTS}", file)
@@ -120,10 +120,6 @@ def _copy_files(storage: Storage, archive: Storage, run: RunRecord, folder: str,
                 ) from error
         else:
             archive.put_file(f"{folder}/{key}", copy)
-
-
-def _fields(run: RunRecord) -> Mapping[str, Any]:
-    return {name: getattr(run, name) for name in RUN}
 
 
 def _rows(session: Session, run: RunRecord) -> Sequence[Mapping[str, Any]]:

@@ -1,14 +1,12 @@
 """`/v1/datasets`: upload, list, read and delete data sets."""
 
-from functools import partial
-
 from anyio import to_thread
 from fastapi import APIRouter, Response
 
 from api.datasets.service import Name, dataset_answer, keep
 from api.http.audit_trail import Audit
 from api.http.authentication import Submitter
-from api.http.dependencies import DATASET_ID, REPLAYED, AppStateDep, IdempotencyKey, created
+from api.http.dependencies import DATASET_ID, AppStateDep, created
 from api.http.problems import describe_errors
 from api.uploads import Received, add_routes, upload_body
 from fedcore.platform.store import datasets
@@ -35,7 +33,6 @@ async def upload_dataset(
     file: Received,
     state: AppStateDep,
     response: Response,
-    idempotency_key: IdempotencyKey = None,
 ) -> Dataset:
     """Validate and store a data set, to be used as `problem.dataset: {kind: uploaded, id: ...}`.
 
@@ -61,13 +58,10 @@ async def upload_dataset(
 
     Uploading the same content again returns 200 with the existing id and name.
     """
-    claim = None if idempotency_key is None else partial(datasets.claim, key=idempotency_key, name=name)
     record, made = await to_thread.run_sync(
-        keep, file, name, claim, principal, facts, state, limiter=state.upload_gate
+        keep, file, name, principal, facts, state, limiter=state.upload_gate
     )
     response.status_code = 201 if made else 200
-    if idempotency_key and not made:
-        response.headers.update(REPLAYED)
     response.headers["Location"] = f"{router.prefix}/{record.id}"
     return dataset_answer(record)
 

@@ -1,7 +1,6 @@
 """Data sets: checked, stored and answered."""
 
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -13,7 +12,6 @@ from api.uploads import store_upload, upload_folder
 from fedcore.block import refuse_blank
 from fedcore.data.description import UploadedContent
 from fedcore.platform.access import Principal
-from fedcore.platform.store import Session
 from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.datasets import DATASETS
 from fedcore.platform.store.tables import DatasetRecord
@@ -33,14 +31,13 @@ Name = Annotated[
 def keep(
     file: BinaryIO,
     name: str,
-    claim: Callable[[Session, DatasetRecord], None] | None,
     principal: Principal,
     facts: AuditFacts,
     state: AppState,
 ) -> tuple[DatasetRecord, bool]:
     """Check the upload in `file` and store its content; also returns whether it is a new data set.
 
-    Raises UploadError, QuotaError, and IdempotencyError if `claim` does.
+    Raises UploadError and QuotaError.
     """
     with tempfile.TemporaryDirectory(dir=upload_folder(state.settings)) as folder:
         kept = Path(folder) / "kept.npz"
@@ -52,7 +49,6 @@ def keep(
             principal,
             facts,
             state,
-            claim,
             name=name,
             content=content.model_dump(mode="json"),
             client_sizes=client_sizes or {},

@@ -151,7 +151,7 @@ def start(
     """
     with database.reading() as session:
         experiments.find(session, experiment_id, principal.sees)
-        runs = progress.run_snapshots(session, experiment_id)
+        runs = progress.experiment_snapshots(session, [experiment_id])[experiment_id].runs
         decided = search.decided(session, [experiment_id]).get(experiment_id, 0)
     if last_event_id:
         told = position_of(last_event_id, len(runs), "Last-Event-ID")

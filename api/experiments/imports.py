@@ -11,7 +11,8 @@ from fedcore.measures import measure_named
 from fedcore.platform.access import Principal
 from fedcore.platform.provenance import ENGINE_CHOICE, MODEL_SHA256, describe_code
 from fedcore.platform.status import Status
-from fedcore.platform.store.experiments import IMPORTED, NewExperiment, RunOutcome
+from fedcore.platform.store.experiments import NewExperiment, RunOutcome
+from fedcore.platform.store.lifecycle import IMPORTED
 from fedcore.platform.store.reproductions import packages_in
 from fedcore.platform.store.tables import Document as Row
 from fedcore.simulation.report import COLUMNS

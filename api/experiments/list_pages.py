@@ -2,7 +2,7 @@
 
 from datetime import UTC, date, datetime, time, timedelta
 from hashlib import sha256
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -29,30 +29,16 @@ Day = Annotated[date | None, _Blank, Query()]
 
 
 class ListFilter(NamedTuple):
-    """Fields of the form above the list; None: any."""
+    """Fields of the form above the list, in the query string; None: any."""
 
-    search: str | None
-    status: Status | None
-    tag: str | None
-    owner: str | None
-    since: date | None
-    until: date | None
-    shown: Literal["starred", "archived"] | None
+    search: Text = None
+    status: Annotated[Status | None, _Blank, Query()] = None
+    tag: Text = None
+    owner: Text = None
+    since: Day = None
+    until: Day = None
+    shown: Annotated[Literal["starred", "archived"] | None, _Blank, Query()] = None
     """Shows only experiments with a star, or only archived ones; None: all that are not archived."""
-
-    @classmethod
-    async def read(
-        cls,
-        search: Text = None,
-        status: Annotated[Status | None, _Blank, Query()] = None,
-        tag: Text = None,
-        owner: Text = None,
-        since: Day = None,
-        until: Day = None,
-        shown: Annotated[Literal["starred", "archived"] | None, _Blank, Query()] = None,
-    ) -> Self:
-        """Read the form from the query string."""
-        return cls(search, status, tag, owner, since, until, shown)
 
     def filter(self, principal: Principal) -> Filter:
         """Return the filter of the query; days are in UTC, both ends included."""
@@ -93,7 +79,7 @@ def read_list(
     request: Request,
     principal: Reader,
     database: DatabaseDep,
-    asked: Annotated[ListFilter, Depends(ListFilter.read)],
+    asked: Annotated[ListFilter, Depends()],
     cursor: Text = None,
     seen: Text = None,
 ) -> Response:

@@ -9,7 +9,6 @@ from api.access import EDIT_ACCESS, READ_ACCESS, access_answer, change_access
 from api.bundles.service import CodeSlot
 from api.experiments.imports import new_import
 from api.experiments.service import (
-    RepeatableRequest,
     create_experiment,
     create_once,
     experiment_answer,
@@ -38,10 +37,18 @@ from api.http.parameters import NextLink
 from api.http.problems import describe_errors
 from fedcore.platform.access import Principal
 from fedcore.platform.provenance import describe_code
-from fedcore.platform.store import Database, Session, Status, audit, experiments, extension, progress
+from fedcore.platform.store import (
+    Database,
+    Session,
+    Status,
+    audit,
+    experiments,
+    extension,
+    lifecycle,
+    progress,
+)
 from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.experiments import Filter
-from fedcore.platform.store.lifecycle import lock_runs
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.platform.tracing import span
 from fedcore.spec import ExperimentSpec
@@ -163,9 +170,10 @@ def submit_experiment(
         answer, is_new = create_once(
             state.database,
             principal,
-            RepeatableRequest(idempotency_key, document.digest if idempotency_key else ""),
             lambda: new_submission(principal, read_submission(document.value, state, principal)),
             facts,
+            idempotency_key=idempotency_key,
+            request_hash=document.digest if idempotency_key else "",
         )
     if not is_new:
         response.headers.update(REPLAYED)
@@ -235,7 +243,7 @@ def cancel_experiment(
 
     Idempotent; 409 if all runs have finished.
     """
-    return _change(database, principal, facts, experiment_id, experiments.cancel)
+    return _change(database, principal, facts, experiment_id, lifecycle.cancel)
 
 
 @router.post("/{experiment_id}/pause", responses=describe_errors(404, 409, 422), summary="Pause")
@@ -246,7 +254,7 @@ def pause_experiment(
 
     Idempotent; 409 if all runs are finished or stopping.
     """
-    return _change(database, principal, facts, experiment_id, experiments.pause)
+    return _change(database, principal, facts, experiment_id, lifecycle.pause)
 
 
 @router.post("/{experiment_id}/resume", responses=describe_errors(404, 409, 422), summary="Resume")
@@ -257,7 +265,7 @@ def resume_experiment(
 
     Idempotent; 409 if all runs are finished or stopping.
     """
-    answer = _change(state.database, principal, facts, experiment_id, experiments.resume)
+    answer = _change(state.database, principal, facts, experiment_id, lifecycle.resume)
     state.wakeups.notify([answer.specification["execution"]["queue"]])
     return answer
 
@@ -270,7 +278,7 @@ def retry_experiment(
 
     Idempotent; 409 if there is nothing to retry.
     """
-    answer = _change(state.database, principal, facts, experiment_id, experiments.retry)
+    answer = _change(state.database, principal, facts, experiment_id, lifecycle.retry)
     state.wakeups.notify([answer.specification["execution"]["queue"]])
     return answer
 
@@ -406,7 +414,7 @@ def _change(
 def _check(session: Session, experiment_id: str, if_match: str | None) -> None:
     if if_match is not None:
         # Locked, so that of two changes of the same state the second is refused.
-        lock_runs(session, experiment_id)
+        lifecycle.lock_runs(session, experiment_id)
         record = experiments.find(session, experiment_id)
         session.refresh(record)
         check_match(if_match, experiment_answer(session, record))

@@ -36,7 +36,8 @@ from fedcore.platform.store import (
     workers,
 )
 from fedcore.platform.store.audit import AuditFacts
-from fedcore.platform.store.experiments import IMPORTED, NewExperiment
+from fedcore.platform.store.experiments import NewExperiment
+from fedcore.platform.store.lifecycle import IMPORTED
 from fedcore.platform.store.progress import ArmPoint, RunProgress
 from fedcore.platform.store.records import REPRODUCES
 from fedcore.platform.store.tables import DatasetRecord, ExperimentRecord, WorkerRecord
@@ -76,14 +77,6 @@ class PresetSubmission(BaseModel):
     """
 
 
-class RepeatableRequest(NamedTuple):
-    """A request that creates an experiment once, if it has an idempotency key."""
-
-    idempotency_key: str | None
-    hash: str
-    """Tells it from other requests with the same key; empty without a key."""
-
-
 class CreatedAnswer(NamedTuple):
     """Result of `create_experiment`."""
 
@@ -108,22 +101,25 @@ def create_experiment(database: Database, new: NewExperiment, facts: AuditFacts)
 def create_once(
     database: Database,
     principal: Principal,
-    request: RepeatableRequest,
     make: Callable[[], NewExperiment],
     facts: AuditFacts,
+    *,
+    idempotency_key: str | None,
+    request_hash: str,
 ) -> CreatedAnswer:
     """Store the experiment that `make` returns, unless the same request of the principal did before:
-    then `make` is not called, since what the request names may be gone by now.
+    then `make` is not called, since what the request names may be gone by now. `request_hash` tells it from
+    other requests with the same key.
 
     Raises as `make` and `create_experiment`.
     """
-    if request.idempotency_key is not None:
+    if idempotency_key is not None:
         with database.transaction() as session:
-            made = experiments.find_repeated(session, principal.owner, request.idempotency_key, request.hash)
+            made = experiments.find_repeated(session, principal.owner, idempotency_key, request_hash)
             if made is not None:
                 audit.record(session, facts, made.id)
                 return CreatedAnswer(experiment_answer(session, made), is_new=False)
-    new = replace(make(), idempotency_key=request.idempotency_key, request_hash=request.hash)
+    new = replace(make(), idempotency_key=idempotency_key, request_hash=request_hash)
     return create_experiment(database, new, facts)
 
 

@@ -5,10 +5,11 @@ from typing import Annotated
 import structlog
 from fastapi import Depends, Request
 from fastapi.concurrency import run_in_threadpool
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from api.http.authentication import READING
 from api.http.dependencies import context_of, state_of
+from api.http.middleware import HttpMiddleware
 from fedcore.platform.store import UNAVAILABLE, Database, audit
 from fedcore.platform.store.audit import AuditFacts
 
@@ -27,15 +28,12 @@ Audit = Annotated[AuditFacts, Depends(_facts)]
 """Facts of a change, to be recorded in its transaction: `audit.record(session, facts, id)`."""
 
 
-class AuditFailuresMiddleware:
+class AuditFailuresMiddleware(HttpMiddleware):
     """Middleware that records changes that a known key requested and that were refused or failed."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http" or scope["method"] in READING:
+        if scope["method"] in READING:
             await self._app(scope, receive, send)
             return
         status = 500

@@ -15,6 +15,8 @@ from fedcore.platform.store import Database, keys
 
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 LASTS_S = 30 * 24 * 3600
+CODE = "code"
+"""Scope of a key that may send code bundles; the others are `Scope`."""
 
 
 def key_of(request: Request) -> str | None:
@@ -153,29 +155,17 @@ async def require_scope(
     request: Request,
     given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
 ) -> Principal:
-    """Return the `current_principal` if its key has the scope that is needed.
+    """Return the `current_principal` if its key has the scopes that are needed.
 
     Raises ForbiddenError otherwise, and InvalidDocumentError for unknown query parameters: here,
     since strangers are told nothing but that they need a key.
     """
     principal = await current_principal(request, given)
     for scope in needed.scopes:
-        if not principal.scope.covers(Scope(scope)):
+        if scope == CODE and not (principal.code and principal.scope.covers(Scope.SUBMIT)):
+            raise ForbiddenError("requires a key of scope `code`; create one with `fedq key create --code`")
+        if scope != CODE and not principal.scope.covers(Scope(scope)):
             raise ForbiddenError(f"requires a key of scope `{scope}`; this key has `{principal.scope}`")
-    refuse_unknown(request)
-    return principal
-
-
-async def require_code(
-    request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-) -> Principal:
-    """Return the `current_principal` if its key may send code bundles.
-
-    Raises ForbiddenError otherwise, and InvalidDocumentError for unknown query parameters.
-    """
-    principal = await current_principal(request, given)
-    if not (principal.code and principal.scope.covers(Scope.SUBMIT)):
-        raise ForbiddenError("requires a key of scope `code`; create one with `fedq key create --code`")
     refuse_unknown(request)
     return principal
 
@@ -184,4 +174,4 @@ async def require_code(
 Reader = Annotated[Principal, Security(require_scope, scopes=[Scope.READ])]
 Submitter = Annotated[Principal, Security(require_scope, scopes=[Scope.SUBMIT])]
 Administrator = Annotated[Principal, Security(require_scope, scopes=[Scope.ADMIN])]
-Sender = Annotated[Principal, Security(require_code, scopes=["code"])]
+Sender = Annotated[Principal, Security(require_scope, scopes=[CODE])]

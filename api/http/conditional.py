@@ -12,7 +12,9 @@ from typing import Annotated
 from fastapi import Header, HTTPException
 from pydantic import BaseModel
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
+
+from api.http.middleware import HttpMiddleware
 
 DIGITS = 32
 _TAG = re.compile(r'(?:W/)?"([^"]*)"')
@@ -29,17 +31,14 @@ def is_listed(tag: str, header: str) -> bool:
     return header.strip() == "*" or tag.removeprefix("W/").strip('"') in _TAG.findall(header)
 
 
-class ConditionalGet:
+class ConditionalGet(HttpMiddleware):
     """Middleware that gives what GET returns below `/v1` an ETag, and answers 304 to those who have
     it. Streams have none.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http" or scope["method"] != "GET" or not scope["path"].startswith("/v1/"):
+        if scope["method"] != "GET" or not scope["path"].startswith("/v1/"):
             await self._app(scope, receive, send)
             return
         known = ", ".join(Headers(scope=scope).getlist("if-none-match"))

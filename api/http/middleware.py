@@ -35,19 +35,31 @@ def is_probe(scope: MutableMapping[str, Any]) -> bool:
     return scope.get("path") in _QUIET
 
 
-class RequestLog:
-    """Middleware that logs method, path, status, duration, and the experiment or run that the path
-    names.
-    """
+class HttpMiddleware:
+    """Base class of middleware that serves HTTP requests and lets everything else pass."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if scope["type"] != "http":
+        """Serve a request, or pass on the events of the application's lifespan."""
+        if scope["type"] == "http":
+            await self.serve(scope, receive, send)
+        else:
             await self._app(scope, receive, send)
-            return
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        raise NotImplementedError
+
+
+class RequestLog(HttpMiddleware):
+    """Middleware that logs method, path, status, duration, and the experiment or run that the path
+    names.
+    """
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
         given = Headers(scope=scope).get(REQUEST_ID, "")
         request_id = given if _FIT.fullmatch(given) else uuid4().hex
         context_of(scope).request_id = request_id
@@ -79,18 +91,15 @@ class RequestLog:
                     log.info("request", **facts, **scope.get("path_params", {}))
 
 
-class HeadRequests:
+class HeadRequests(HttpMiddleware):
     """Middleware that answers HEAD as GET, without the body.
 
     Of a stream only the head is made: the application receives a disconnect message.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http" or scope["method"] != "HEAD":
+        if scope["method"] != "HEAD":
             await self._app(scope, receive, send)
             return
         answered = False
@@ -141,7 +150,7 @@ SLOWEST_RATE = 500.0
 """Bytes a second."""
 
 
-class BodyTimeout:
+class BodyTimeout(HttpMiddleware):
     """Middleware that ends the wait for a body that arrives too slowly.
 
     Only time spent waiting for the client counts.
@@ -152,13 +161,11 @@ class BodyTimeout:
     """
 
     def __init__(self, app: ASGIApp, grace_s: float = GRACE_S, slowest_rate: float = SLOWEST_RATE) -> None:
-        self._app, self._grace_s, self._slowest_rate = app, grace_s, slowest_rate
+        super().__init__(app)
+        self._grace_s, self._slowest_rate = grace_s, slowest_rate
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         clock = get_running_loop().time
         left_s = self._grace_s
         complete = False
@@ -201,17 +208,11 @@ built with.
 _INLINE = re.compile(rb"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL)
 
 
-class SecurityHeadersMiddleware:
+class SecurityHeadersMiddleware(HttpMiddleware):
     """Middleware that adds security headers."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         page: Message | None = None
 
         async def shield(message: Message) -> None:

@@ -54,22 +54,13 @@ async def _link_next(request: Request, response: Response) -> LinkNext:
 
 
 NextLink = Annotated[LinkNext, Depends(_link_next)]
-_After = Annotated[
-    int, Query(ge=0, le=2**31 - 1, description="Return only items with a number above this one.")
-]
-_RowCursor = Annotated[
-    int | None,
+StartAfter = Annotated[
+    int,
     Query(
+        alias="cursor",
         ge=0,
         le=2**31 - 1,
-        description="The `next` value of the previous page, as in lists; takes precedence over `after`.",
+        description="Return only items with a number above this one: the `next` value of the previous page.",
     ),
 ]
-
-
-async def _start(after: _After = 0, cursor: _RowCursor = None) -> int:
-    return after if cursor is None else cursor
-
-
-StartAfter = Annotated[int, Depends(_start)]
 """Number after which a page of rounds, log lines, samples or arrivals begins; 0 is before the first."""

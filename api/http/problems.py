@@ -10,9 +10,10 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from api.http.dependencies import context_of, state_of
+from api.http.middleware import HttpMiddleware
 from fedcore.errors import (
     AuthenticationError,
     BusyError,
@@ -119,16 +120,13 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
-class UnhandledErrorMiddleware:
+class UnhandledErrorMiddleware(HttpMiddleware):
     """Middleware that turns unexpected errors into responses.
 
     It lies below the middlewares that add headers and log the request.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         started = False
 
@@ -140,7 +138,7 @@ class UnhandledErrorMiddleware:
         try:
             await self._app(scope, receive, watch)
         except Exception as error:
-            if started or scope["type"] != "http":
+            if started:
                 raise
             # By the handler that is installed: browsers are answered with a page.
             response: Response = scope["app"].exception_handlers[Exception](Request(scope), error)

@@ -1,27 +1,18 @@
-"""The OpenAPI document: FastAPI's, with the models of bodies that are not parsed by FastAPI, with
-examples, headers and links between operations.
+"""The OpenAPI document: FastAPI's, with the models of bodies that are not parsed by FastAPI, and with
+examples. What all operations have in common, such as headers, is in docs/http-clients.md.
 """
 
 import json
-import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
 from api.experiments.service import PresetSubmission
-from api.http import problems
-from api.http.parameters import unknown_parameter
+from api.http.problems import MEDIA_TYPE
 from api.openapi.examples import add_examples
 from api.webhooks import messages
-from fedcore.errors import (
-    AuthenticationError,
-    ForbiddenError,
-    RateError,
-    ResourceNotFoundError,
-    StateConflictError,
-)
 from fedcore.spec import ExperimentSpec
 from fedq.schemas import (
     AccessEdit,
@@ -63,58 +54,6 @@ FOREIGN = ("HTTPValidationError", "ValidationError")
 Object = dict[str, Any]
 
 
-ILLUSTRATED = {
-    problems.ANSWERS[error].status: problems.ANSWERS[error]
-    for error in (AuthenticationError, ForbiddenError, ResourceNotFoundError, StateConflictError, RateError)
-} | {422: problems.INVALID}
-"""Problem types in the examples of errors; other statuses have none of their own."""
-HEADERS = {
-    "ETag": (
-        "State of the resource. With `If-None-Match`, GET returns 304 while it is the same.",
-        'W/"2cf24dba5fb0a30e26e83b2ac5b9e29e"',
-    ),
-    "Idempotency-Replayed": (
-        "`true` if the `Idempotency-Key` was used before; nothing new was created.",
-        "true",
-    ),
-    "Link": (
-        "URL of the next page, relative to this one, if there is one (RFC 8288).",
-        '</v1/experiments?cursor=exp_01k9x3zq7rh2v8m4t6w0ybe5nc>; rel="next"',
-    ),
-    "RateLimit": (
-        "Requests that are left now (`r`), and seconds until all are there again (`t`).",
-        '"default";r=999;t=1',
-    ),
-    "RateLimit-Policy": (
-        "Requests (`q`) that are allowed in a number of seconds (`w`).",
-        '"default";q=1000;w=5',
-    ),
-}
-"""Headers of responses: description and example."""
-
-
-class Source(NamedTuple):
-    """Response that contains the id of a resource."""
-
-    path: str
-    method: str
-    status: str
-    parameter: str
-    """Path parameter of the operations on the resource."""
-    value: str = "$response.body#/id"
-    """Expression of the id in the response."""
-
-
-SOURCES = (
-    Source("/v1/experiments", "post", "201", "experiment_id"),
-    Source("/v1/experiments/{experiment_id}/runs", "get", "200", "run_id", "$response.body#/items/0/id"),
-    Source("/v1/datasets", "post", "201", "dataset_id"),
-    Source("/v1/webhooks", "post", "201", "webhook_id"),
-    Source("/v1/keys", "post", "201", "key_id"),
-)
-"""Operations that create a resource, and the list of the runs of an experiment."""
-
-
 def install(app: FastAPI) -> None:
     """Complete the OpenAPI document of `app`."""
     describe = app.openapi
@@ -128,11 +67,8 @@ def install(app: FastAPI) -> None:
             for name in FOREIGN:
                 schemas.pop(name, None)
             _illustrate(document)
-            _illustrate_errors(document)
-            _describe_headers(document)
             for schema in schemas.values():
                 _omit_default_objects(schema)
-            link(document)
         return describe()
 
     app.openapi = openapi  # type: ignore[method-assign]
@@ -158,81 +94,12 @@ def _illustrate(document: Object) -> None:
 
 
 def _bodies(document: Object) -> Iterator[Object]:
-    """Yield the JSON and YAML bodies of all operations, of requests and responses."""
+    """Yield the JSON and YAML bodies of all operations, of requests and responses other than errors."""
     for path in (*document["paths"].values(), *document["webhooks"].values()):
         for operation in path.values():
             for message in (operation.get("requestBody", {}), *operation["responses"].values()):
-                yield from (body for body in message.get("content", {}).values() if "schema" in body)
-
-
-def _illustrate_errors(document: Object) -> None:
-    """Give each error of each operation an example of its status."""
-    flaw = document["components"]["schemas"]["Flaw"]["examples"][0]
-    for path, operations in document["paths"].items():
-        for operation in operations.values():
-            for status, response in operation["responses"].items():
-                if problems.MEDIA_TYPE in response.get("content", {}):
-                    answer = ILLUSTRATED.get(int(status)) or problems.blank(int(status))
-                    value = {
-                        "type": answer.uri,
-                        "title": answer.title,
-                        "status": answer.status,
-                        "detail": answer.title,
-                        "instance": _example_of(path, operation),
-                        "errors": [],
-                    }
-                    if status == "400":
-                        value |= {"errors": [flaw | {"pointer": "", "detail": "Expecting value"}]}
-                    elif status == "422":
-                        in_body = "ExperimentSpec" in str(operation.get("requestBody"))
-                        flaws = [flaw if in_body else _flaw_of_parameters(operation)]
-                        value |= {"detail": "{pointer}: {detail}".format(**flaws[0]), "errors": flaws}
-                    response["content"][problems.MEDIA_TYPE]["examples"] = {
-                        "ProblemDetails": {"value": value}
-                    }
-
-
-def _flaw_of_parameters(operation: Object) -> Object:
-    """Return the error of a query parameter that the operation does not have."""
-    known = [given["name"] for given in operation.get("parameters", ()) if given["in"] == "query"]
-    return {"pointer": "?colour", "detail": unknown_parameter("colour", known)}
-
-
-def _example_of(path: str, operation: Object) -> str:
-    """Return `path` with the examples of its parameters."""
-    for given in operation.get("parameters", ()):
-        if given["in"] == "path":
-            examples = given["schema"].get("examples") or given["schema"].get("enum") or [given["name"]]
-            path = path.replace(f"{{{given['name']}}}", str(examples[0]))
-    return path
-
-
-def _describe_headers(document: Object) -> None:
-    """Name the headers that responses below `/v1` have."""
-    document["components"]["headers"] = {
-        name: {"description": description, "schema": {"type": "string"}, "example": example}
-        for name, (description, example) in HEADERS.items()
-    }
-    for path, operations in document["paths"].items():
-        if path.startswith("/v1/"):
-            for method, operation in operations.items():
-                for status, response in operation["responses"].items():
-                    wanted = [*_headers_of(method, status, operation)]
-                    headers = {name: {"$ref": f"#/components/headers/{name}"} for name in wanted}
-                    response["headers"] = response.get("headers", {}) | headers
-
-
-def _headers_of(method: str, status: str, operation: Object) -> Iterator[str]:
-    if status != "401":
-        yield from ("RateLimit", "RateLimit-Policy")
-    if status.startswith("2"):
-        names = {given["name"] for given in operation.get("parameters", ())}
-        if method == "get":
-            yield "ETag"
-        if "cursor" in names:
-            yield "Link"
-        if "Idempotency-Key" in names:
-            yield "Idempotency-Replayed"
+                content = message.get("content", {}).items()
+                yield from (body for kind, body in content if "schema" in body and kind != MEDIA_TYPE)
 
 
 def _omit_default_objects(schema: Object) -> None:
@@ -249,31 +116,3 @@ def _omit_default_objects(schema: Object) -> None:
 
 def _name(schema: Object) -> str:
     return str(schema.get("$ref", "")).rpartition("/")[2]
-
-
-def link(document: Object) -> None:
-    """Add links from each source to the operations on its resource."""
-    for source in SOURCES:
-        given = {name: f"$request.path.{name}" for name in _parameters(source.path)} | {
-            source.parameter: source.value
-        }
-        answer = document["paths"][source.path][source.method]["responses"][source.status]
-        answer["links"] = dict(_links(document, source.parameter, given))
-
-
-def _links(document: Object, parameter: str, given: dict[str, str]) -> Iterator[tuple[str, Object]]:
-    for path, operations in document["paths"].items():
-        needed = _parameters(path)
-        if parameter in needed and needed <= given.keys():
-            parameters = {one: given[one] for one in sorted(needed)}
-            for operation in operations.values():
-                name = operation["operationId"]
-                yield (
-                    name,
-                    {"operationId": name, "parameters": parameters, "description": operation["summary"]},
-                )
-
-
-def _parameters(path: str) -> set[str]:
-    """Return the parameters of a path, except `form`, which has a fixed set of values."""
-    return set(re.findall(r"{(\w+)}", path)) - {"form"}

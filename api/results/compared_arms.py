@@ -1,8 +1,8 @@
 """Arms of any experiments side by side."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 
 from api.http.problems import InvalidDocumentError
 from api.results.queries import arm_of, join_names, position_of
@@ -25,28 +25,13 @@ MOST_ARMS = 500
 
 
 @dataclass(frozen=True)
-class ComparedExperiment:
-    """An experiment of which arms are compared."""
-
-    record: ExperimentRecord
-
-    @cached_property
-    def arms(self) -> Sequence[Arm]:
-        """Its arms, expanded once for all that are compared."""
-        return stored_arms(self.record.spec)
-
-
-@dataclass(frozen=True)
 class ComparedArm:
     """An arm that is compared."""
 
-    parent: ComparedExperiment
+    experiment: ExperimentRecord
+    arms: Callable[[], Sequence[Arm]]
+    """The arms of its experiment, expanded once for all that are compared."""
     runs: Sequence[RunRecord]
-
-    @property
-    def experiment(self) -> ExperimentRecord:
-        """Its experiment."""
-        return self.parent.record
 
     @property
     def arm(self) -> int:
@@ -61,7 +46,7 @@ class ComparedArm:
     @cached_property
     def spec(self) -> ExperimentSpec:
         """Its specification."""
-        return self.parent.arms[self.arm].spec
+        return self.arms()[self.arm].spec
 
     @cached_property
     def data(self) -> object:
@@ -159,9 +144,10 @@ def gather(session: Session, principal: Principal, wanted: Iterable[str]) -> lis
         reference, _, arm = entry.partition(":")
         id = resolve(session, ExperimentRecord, reference, principal.sees, principal.owner)
         if id not in arms:
-            compared = ComparedExperiment(experiments.find(session, id, principal.sees))
+            record = experiments.find(session, id, principal.sees)
+            expanded = cache(partial(stored_arms, record.spec))
             arms[id] = {
-                index: ComparedArm(compared, members)
+                index: ComparedArm(record, expanded, members)
                 for index, members in by_arm(runs.of_experiment(session, id)).items()
             }
         named = {one.name: index for index, one in arms[id].items()}

@@ -66,17 +66,6 @@ FORMS: dict[str, tuple[Table, str]] = {
 Name = Literal["summary.csv", "curves.csv", "summary.parquet", "curves.parquet"]
 
 
-@router.get("/experiments/{experiment_id}/download/results.json")
-async def read_json(principal: Reader, experiment_id: ExperimentId, state: AppStateDep) -> Response:
-    """Return all results as JSON."""
-
-    def work() -> Response:
-        found = read_results(state.database, principal, experiment_id, metric_names(), EVERYTHING)
-        return Response(found.model_dump_json(), media_type="application/json")
-
-    return _file(await state.reading_gate.run(principal.owner, work), f"{experiment_id}-results.json")
-
-
 @router.get("/experiments/{experiment_id}/download/specification.yaml")
 def read_specification(principal: Reader, experiment_id: ExperimentId, database: DatabaseDep) -> Response:
     """Return the specification with all defaults."""

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, HTTPException, Path, Query, Request, Resp
 from fastapi.responses import StreamingResponse
 
 from api.bundles.service import Slot
-from api.experiments.service import RepeatableRequest, create_once, new_reproduction
+from api.experiments.service import create_once, new_reproduction
 from api.http.audit_trail import Audit
 from api.http.authentication import Reader, Submitter
 from api.http.dependencies import (
@@ -363,9 +363,10 @@ def reproduce_experiment(
     answer, is_new = create_once(
         state.database,
         principal,
-        RepeatableRequest(idempotency_key, f"reproduce {experiment_id}"),
         lambda: new_reproduction(state, principal, experiment_id),
         facts,
+        idempotency_key=idempotency_key,
+        request_hash=f"reproduce {experiment_id}",
     )
     if not is_new:
         response.headers.update(REPLAYED)

@@ -14,7 +14,7 @@ from api.http.dependencies import AppState, AppStateDep, Cursor, DatabaseDep, Ex
 from api.http.documents import Document, body_of, validate
 from api.http.parameters import NextLink, StartAfter
 from api.http.problems import describe_errors
-from api.runs.service import line_answer, run_answer, sample_answer, stored_model
+from api.runs.service import run_answer, stored_model
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.access import Principal
 from fedcore.platform.provenance import model_digests, model_pieces, pieces_of
@@ -31,7 +31,17 @@ from fedcore.platform.store import (
 from fedcore.platform.store.tables import RunRecord
 from fedcore.platform.store.telemetry import MAX_LINES, MAX_SAMPLES
 from fedcore.settings import Settings
-from fedq.schemas import LogPage, MetricsPage, ResourcePage, RoundRow, Run, RunEdit, RunPage
+from fedq.schemas import (
+    LogLine,
+    LogPage,
+    MetricsPage,
+    ResourcePage,
+    ResourceSample,
+    RoundRow,
+    Run,
+    RunEdit,
+    RunPage,
+)
 
 router = APIRouter(prefix="/v1", tags=["runs"])
 
@@ -130,7 +140,7 @@ def read_run_metrics(
     run_id: RunId,
     database: DatabaseDep,
     link: NextLink,
-    start: StartAfter,
+    start: StartAfter = 0,
     limit: RowLimit = 1_000,
 ) -> MetricsPage:
     """Return the rounds after a given one, in order.
@@ -153,7 +163,7 @@ def read_run_logs(
     run_id: RunId,
     database: DatabaseDep,
     link: NextLink,
-    start: StartAfter,
+    start: StartAfter = 0,
     level: Level = LogLevel.DEBUG,
     limit: LineLimit = MAX_LINES,
 ) -> LogPage:
@@ -166,7 +176,7 @@ def read_run_logs(
     with database.reading() as session:
         run = runs.find(session, run_id, principal.sees)
         found = telemetry.log_lines(session, run_id, start, limit + 1, level)
-    items = [line_answer(record) for record in found[:limit]]
+    items = [LogLine.model_validate(record) for record in found[:limit]]
     last = items[-1].number if items else start
     link(str(last) if len(found) > limit else None)
     return LogPage(run_id=run_id, status=run.status, items=items, next=last)
@@ -185,7 +195,7 @@ def read_run_logs_as_text(
     with database.reading() as session:
         runs.find(session, run_id, principal.sees)
         found = telemetry.log_lines(session, run_id, level=level)
-    text = "".join(f"{line_answer(record)}\n" for record in found)
+    text = "".join(f"{LogLine.model_validate(record)}\n" for record in found)
     return PlainTextResponse(text, headers={"Content-Disposition": f'attachment; filename="{run_id}.log"'})
 
 
@@ -197,7 +207,7 @@ def read_run_resources(
     run_id: RunId,
     database: DatabaseDep,
     link: NextLink,
-    start: StartAfter,
+    start: StartAfter = 0,
     limit: SampleLimit = MAX_SAMPLES,
 ) -> ResourcePage:
     """Return processors, memory and GPU that workers used while they held the run, in order: at most
@@ -209,7 +219,7 @@ def read_run_resources(
     with database.reading() as session:
         run = runs.find(session, run_id, principal.sees)
         found = telemetry.resource_samples(session, run_id, start, limit + 1)
-    items = [sample_answer(record) for record in found[:limit]]
+    items = [ResourceSample.model_validate(record) for record in found[:limit]]
     last = items[-1].number if items else start
     link(str(last) if len(found) > limit else None)
     return ResourcePage(run_id=run_id, status=run.status, items=items, next=last)

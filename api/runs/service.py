@@ -1,12 +1,12 @@
-"""Runs as answered, with their log lines and samples."""
+"""Runs as answered."""
 
 import json
 from typing import Literal
 
 from fedcore.platform.provenance import BEST_MODEL, best_model_key
 from fedcore.platform.store import Status
-from fedcore.platform.store.tables import ResourceRecord, RunLogRecord, RunRecord
-from fedq.schemas import BestModel, LogLine, ResourceSample, Run
+from fedcore.platform.store.tables import RunRecord
+from fedq.schemas import BestModel, Run
 
 
 def run_answer(record: RunRecord, waits_for: str | None = None) -> Run:
@@ -45,32 +45,6 @@ def run_answer(record: RunRecord, waits_for: str | None = None) -> Run:
         has_checkpoint=record.checkpoint is not None,
         notes=record.notes,
         provenance=record.provenance,
-    )
-
-
-def line_answer(record: RunLogRecord) -> LogLine:
-    """Return a line of the log of a run."""
-    return LogLine(
-        number=record.number,
-        time=record.at,
-        level=record.level,
-        worker=record.worker,
-        event=record.event,
-        fields=record.fields,
-    )
-
-
-def sample_answer(record: ResourceRecord) -> ResourceSample:
-    """Return a sample of the resource use of a run."""
-    return ResourceSample(
-        number=record.number,
-        time=record.at,
-        seconds=record.seconds,
-        worker=record.worker,
-        cpu_cores=record.cpu_cores,
-        memory_bytes=record.memory_bytes,
-        gpu_utilisation=record.gpu_utilisation,
-        gpu_memory_bytes=record.gpu_memory_bytes,
     )
 
 

@@ -25,7 +25,7 @@ def read_search(
     experiment_id: ExperimentId,
     database: DatabaseDep,
     link: NextLink,
-    start: StartAfter,
+    start: StartAfter = 0,
     limit: Limit = ARRIVALS,
 ) -> SearchPage:
     """Return arms in the order in which they reached rungs, with value, rank and decision.

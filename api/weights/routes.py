@@ -1,7 +1,5 @@
 """`/v1/weights`: upload, list, read and delete pretrained weights."""
 
-import shutil
-import tempfile
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,7 +10,7 @@ from api.http.audit_trail import Audit
 from api.http.authentication import Submitter
 from api.http.dependencies import AppState, AppStateDep, created
 from api.http.problems import describe_errors
-from api.uploads import Received, add_routes, digest_in_path, store_upload, upload_body, upload_folder
+from api.uploads import Received, add_routes, digest_in_path, store_upload, upload_body
 from fedcore.platform.access import Principal
 from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.tables import WeightsRecord
@@ -76,19 +74,15 @@ def _keep(
 
     Raises UploadError and QuotaError.
     """
-    with tempfile.TemporaryDirectory(dir=upload_folder(state.settings)) as folder:
-        kept = Path(folder) / "kept"
-        file.seek(0)
-        with kept.open("wb") as target:
-            shutil.copyfileobj(file, target)
-        found = inspect(kept)
-        return store_upload(
-            WEIGHTS,
-            kept,
-            found.digest,
-            principal,
-            facts,
-            state,
-            content=found.content,
-            tensors=found.tensors,
-        )
+    path = Path(file.name)
+    found = inspect(path)
+    return store_upload(
+        WEIGHTS,
+        path,
+        found.digest,
+        principal,
+        facts,
+        state,
+        content=found.content,
+        tensors=found.tensors,
+    )

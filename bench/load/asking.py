@@ -75,7 +75,7 @@ async def steadily(asked: Sequence[tuple[Connection, str]], seconds: float, ever
         after, due = 0, began + every_s * place / len(asked)
         while due < began + seconds:
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            answer = checked(await connection.get(f"{path}?after={after}"), 200)
+            answer = checked(await connection.get(f"{path}?cursor={after}"), 200)
             after = json.loads(answer.body)["next"]
             times.append(time.perf_counter() - due)
             due += every_s

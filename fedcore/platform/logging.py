@@ -165,7 +165,7 @@ _KNOWN = frozenset({"time", "level", "event", "process", "run_id", "experiment_i
 class LoggedEvent(NamedTuple):
     """A log line about a run, as it is kept with the run."""
 
-    at: datetime
+    time: datetime
     level: LogLevel
     event: str
     fields: dict[str, Any]

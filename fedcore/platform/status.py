@@ -34,6 +34,10 @@ ENDED = frozenset({Status.SUCCEEDED, Status.FAILED, Status.CANCELLED})
 """Statuses that only `retry` leaves."""
 
 
+UNSTARTED = (Status.QUEUED, Status.PAUSED)
+"""Statuses of runs that no worker holds and that may start."""
+
+
 class RunRequest(StrEnum):
     """Request of a user for a running run, applied at the next round boundary."""
 

@@ -30,8 +30,7 @@ class WarningKind(StrEnum):
 class MeasureEnds(NamedTuple):
     """First and last value of a measure of a run."""
 
-    first: float | None
-    """None if it is not known."""
+    first: float
     last: float
 
 
@@ -57,9 +56,9 @@ def find_warning(ends: Mapping[str, MeasureEnds], chance: float | None) -> RunWa
             f" label alone gives {100 * chance:.2f} %",
         )
     name = next((name for name in OBJECTIVES if name in ends), None)
-    if name is None or (first := ends[name].first) is None:
+    if name is None:
         return None
-    last = ends[name].last
+    first, last = ends[name]
     if last <= first + MARGIN * abs(first):
         return None
     words = name.replace("_", " ")

@@ -186,7 +186,7 @@ async def arrivals_of(transport: Transport, experiment_id: str) -> SearchPage:
     path = (EXPERIMENTS, experiment_id, "search")
     page = await transport.read(SearchPage, path)
     items = list(page.items)
-    while (more := await transport.read(SearchPage, path, after=page.next)).items:
+    while (more := await transport.read(SearchPage, path, cursor=page.next)).items:
         page = more
         items += more.items
     return page.model_copy(update={"items": items})
@@ -208,7 +208,7 @@ def _order(decision: ArmArrival) -> tuple[int, int, int]:
 
 async def _rows(transport: Transport, run: Run, after: int) -> AsyncGenerator[RoundEvent, None]:
     while after < run.rounds_done:
-        page = await transport.read(MetricsPage, (RUNS, run.id, "metrics"), after=after)
+        page = await transport.read(MetricsPage, (RUNS, run.id, "metrics"), cursor=after)
         for row in page.items:
             yield RoundEvent(run_id=run.id, **row.model_dump())
         if not page.items:

@@ -25,7 +25,6 @@ TABLES = (
     "search",
     "search_arrival",
     "dataset",
-    "dataset_key",
     "dataset_use",
     "bundle",
     "bundle_use",
@@ -62,6 +61,11 @@ def downgrade() -> None:
         op.drop_table(table)
 
 
+def _reference(column: str, referred: str, **options: Any) -> sa.Column[Any]:
+    """A column of ids whose rows are deleted with the row that they refer to."""
+    return sa.Column(column, sa.String(40), sa.ForeignKey(referred, ondelete="CASCADE"), **options)
+
+
 def _experiments() -> None:
     op.create_table(
         "experiment",
@@ -91,22 +95,12 @@ def _experiments() -> None:
     op.create_table(
         "experiment_tag",
         sa.Column("tag", sa.String(64), primary_key=True),
-        sa.Column(
-            "experiment_id",
-            sa.String(40),
-            sa.ForeignKey("experiment.id", ondelete="CASCADE"),
-            primary_key=True,
-        ),
+        _reference("experiment_id", "experiment.id", primary_key=True),
     )
     op.create_index("experiment_tag_by_experiment", "experiment_tag", ["experiment_id"])
     op.create_table(
         "arm",
-        sa.Column(
-            "experiment_id",
-            sa.String(40),
-            sa.ForeignKey("experiment.id", ondelete="CASCADE"),
-            primary_key=True,
-        ),
+        _reference("experiment_id", "experiment.id", primary_key=True),
         sa.Column("arm", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("parameters", sa.JSON, nullable=False),
     )
@@ -130,9 +124,7 @@ def _runs() -> None:
     op.create_table(
         "run",
         sa.Column("id", sa.String(40), primary_key=True),
-        sa.Column(
-            "experiment_id", sa.String(40), sa.ForeignKey("experiment.id", ondelete="CASCADE"), nullable=False
-        ),
+        _reference("experiment_id", "experiment.id", nullable=False),
         sa.Column("arm", sa.Integer, nullable=False),
         sa.Column("arm_name", sa.Text, nullable=False),
         sa.Column("settings", sa.JSON, nullable=False),
@@ -192,26 +184,26 @@ def _runs() -> None:
     op.create_index("run_by_wake", "run", ["status", "woken_at"])
     op.create_table(
         "run_group",
-        sa.Column("run_id", sa.String(40), sa.ForeignKey("run.id", ondelete="CASCADE"), primary_key=True),
+        _reference("run_id", "run.id", primary_key=True),
         sa.Column("fence", sa.Integer, nullable=False),
         sa.Column("address", sa.String(200), nullable=False),
         sa.Column("seats", sa.Integer, nullable=False),
-        sa.Column("device", sa.String, nullable=False, server_default="cpu"),
-        sa.Column("trained", sa.JSON, nullable=False, server_default="{}"),
+        sa.Column("device", sa.String, nullable=False),
+        sa.Column("trained", sa.JSON, nullable=False),
     )
     op.create_table(
         "run_group_member",
-        sa.Column("run_id", sa.String(40), sa.ForeignKey("run.id", ondelete="CASCADE"), primary_key=True),
+        _reference("run_id", "run.id", primary_key=True),
         sa.Column("worker", sa.String(200), primary_key=True),
         sa.Column("fence", sa.Integer, nullable=False),
         sa.Column("lease_until", MOMENT, nullable=False),
-        sa.Column("connection", sa.String, nullable=False, server_default=""),
+        sa.Column("connection", sa.String, nullable=False),
     )
     op.create_table(
         "run_log",
-        sa.Column("run_id", sa.String(40), sa.ForeignKey("run.id", ondelete="CASCADE"), primary_key=True),
+        _reference("run_id", "run.id", primary_key=True),
         sa.Column("number", sa.Integer, primary_key=True),
-        sa.Column("at", MOMENT, nullable=False),
+        sa.Column("time", MOMENT, nullable=False),
         sa.Column("level", sa.String(16), nullable=False),
         sa.Column("worker", sa.String(200), nullable=False),
         sa.Column("event", sa.Text, nullable=False),
@@ -219,9 +211,9 @@ def _runs() -> None:
     )
     op.create_table(
         "run_resources",
-        sa.Column("run_id", sa.String(40), sa.ForeignKey("run.id", ondelete="CASCADE"), primary_key=True),
+        _reference("run_id", "run.id", primary_key=True),
         sa.Column("number", sa.Integer, primary_key=True),
-        sa.Column("at", MOMENT, nullable=False),
+        sa.Column("time", MOMENT, nullable=False),
         sa.Column("seconds", sa.Double, nullable=False),
         sa.Column("worker", sa.String(200), nullable=False),
         sa.Column("cpu_cores", sa.Double, nullable=False),
@@ -234,7 +226,7 @@ def _runs() -> None:
 def _rounds() -> None:
     op.create_table(
         "block",
-        sa.Column("run_id", sa.String(40), sa.ForeignKey("run.id", ondelete="CASCADE"), primary_key=True),
+        _reference("run_id", "run.id", primary_key=True),
         sa.Column("last", sa.Integer, primary_key=True),
         sa.Column("rounds", sa.Text, nullable=False),
     )
@@ -243,12 +235,7 @@ def _rounds() -> None:
 def _search() -> None:
     op.create_table(
         "search",
-        sa.Column(
-            "experiment_id",
-            sa.String(40),
-            sa.ForeignKey("experiment.id", ondelete="CASCADE"),
-            primary_key=True,
-        ),
+        _reference("experiment_id", "experiment.id", primary_key=True),
         sa.Column("kind", sa.String(64), nullable=False),
         sa.Column("metric", sa.String(64), nullable=False),
         sa.Column("maximise", sa.Boolean, nullable=False),
@@ -260,12 +247,7 @@ def _search() -> None:
     )
     op.create_table(
         "search_arrival",
-        sa.Column(
-            "experiment_id",
-            sa.String(40),
-            sa.ForeignKey("search.experiment_id", ondelete="CASCADE"),
-            primary_key=True,
-        ),
+        _reference("experiment_id", "search.experiment_id", primary_key=True),
         sa.Column("sequence", sa.Integer, primary_key=True),
         sa.Column("arm", sa.Integer, nullable=False),
         sa.Column("rung", sa.Integer, nullable=False),
@@ -289,17 +271,6 @@ def _uploads() -> None:
         sa.Column("content", sa.JSON, nullable=False),
         sa.Column("client_sizes", sa.JSON, nullable=False),
     )
-    op.create_table(
-        "dataset_key",
-        sa.Column("principal", sa.String(200), primary_key=True),
-        sa.Column("key", sa.String(200), primary_key=True),
-        sa.Column("request_hash", sa.String(64), nullable=False),
-        sa.Column(
-            "dataset_id", sa.String(40), sa.ForeignKey("dataset.id", ondelete="CASCADE"), nullable=False
-        ),
-        sa.Column("created_at", MOMENT, nullable=False),
-    )
-    op.create_index("dataset_key_by_dataset", "dataset_key", ["dataset_id"])
     _upload(
         "bundle",
         sa.Column("files", sa.JSON, nullable=False),
@@ -330,16 +301,10 @@ def _upload(name: str, *own: sa.Column[Any]) -> None:
     use = f"{name}_use"
     op.create_table(
         use,
-        _key_to(name, "upload_id"),
-        _key_to("experiment", "experiment_id"),
+        _reference("upload_id", f"{name}.id", primary_key=True),
+        _reference("experiment_id", "experiment.id", primary_key=True),
     )
     op.create_index(f"{use}_by_experiment", use, ["experiment_id"])
-
-
-def _key_to(table: str, column: str) -> sa.Column[Any]:
-    return sa.Column(
-        column, sa.String(40), sa.ForeignKey(f"{table}.id", ondelete="CASCADE"), primary_key=True
-    )
 
 
 def _access() -> None:
@@ -408,9 +373,7 @@ def _webhooks() -> None:
     op.create_table(
         "webhook_delivery",
         sa.Column("id", sa.String(40), primary_key=True),
-        sa.Column(
-            "webhook_id", sa.String(40), sa.ForeignKey("webhook.id", ondelete="CASCADE"), nullable=False
-        ),
+        _reference("webhook_id", "webhook.id", nullable=False),
         sa.Column("body", sa.Text, nullable=False),
         sa.Column("due_at", MOMENT, nullable=False),
         sa.Column("fence", sa.Integer, nullable=False),

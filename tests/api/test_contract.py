@@ -1,8 +1,9 @@
-"""Requests made up from the OpenAPI document, valid and not, one by one and in chains along its
-links, on both databases and with keys of each scope: every answer must be one that the document
-describes, and none a fault of the service.
+"""Requests made up from the OpenAPI document, valid and not, one by one and in chains along links
+that are added here, on both databases and with keys of each scope: every answer must be one that
+the document describes, and none a fault of the service.
 """
 
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -112,8 +113,40 @@ CONFIG = {
 BOUNDS = bounds(phases=[Phase.generate], database=None, suppress_health_check=list(HealthCheck))
 
 
+FIRST_ID = "$response.body#/items/0/id"
+ID = "$response.body#/id"
+SOURCES = (
+    ("/v1/experiments", "post", "201", "experiment_id", ID),
+    ("/v1/experiments/{experiment_id}/runs", "get", "200", "run_id", FIRST_ID),
+    ("/v1/datasets", "post", "201", "dataset_id", ID),
+    ("/v1/webhooks", "post", "201", "webhook_id", ID),
+    ("/v1/keys", "post", "201", "key_id", ID),
+)
+"""Answers with the id of a resource, the parameter of the operations on it, and where the id is."""
+
+
+def _link(document: Document) -> None:
+    """Add links from each source to the operations on its resource."""
+    for source, method, status, parameter, place in SOURCES:
+        given = {name: f"$request.path.{name}" for name in _parameters(source)} | {parameter: place}
+        document["paths"][source][method]["responses"][status]["links"] = {
+            operation["operationId"]: {
+                "operationId": operation["operationId"],
+                "parameters": {name: given[name] for name in _parameters(path)},
+            }
+            for path, operations in document["paths"].items()
+            if parameter in _parameters(path) and set(_parameters(path)) <= given.keys()
+            for operation in operations.values()
+        }
+
+
+def _parameters(path: str) -> list[str]:
+    """The parameters of a path, except `form`, which has a fixed set of values."""
+    return [name for name in re.findall(r"{(\w+)}", path) if name != "form"]
+
+
 def _described() -> Document:
-    """The OpenAPI document, bodies as JSON only: Schemathesis writes YAML that is none.
+    """The OpenAPI document with links, bodies as JSON only: Schemathesis writes YAML that is none.
 
     Nor does it know of keys, which it would garble: here they are valid, or none. `test_access` has
     all others, on every route.
@@ -123,6 +156,7 @@ def _described() -> Document:
         for operation in path.values():
             operation.get("requestBody", {"content": {}})["content"].pop("application/yaml", None)
             operation.pop("security", None)
+    _link(document)
     return document
 
 

@@ -25,7 +25,7 @@ def test_the_log_and_the_resource_use_of_a_run_are_followed_on_its_page(
     expect(page.locator(".spoken")).to_have_text(re.compile(r"seconds: CPU [\d.]+ cores"))
     hold_accessible(page)
     shoot(page, "run-log")
-    with page.expect_response(re.compile(r"/resources\?after=[1-9]")):
+    with page.expect_response(re.compile(r"/resources\?cursor=[1-9]")):
         pass
     stack.client.cancel(id)
     stack.client.wait(id)

@@ -208,8 +208,8 @@ def test_lines_about_a_run_are_collected_and_no_others(collected: deque[LoggedEv
         "fence": 3,
         "logger": "fedq",
     }
-    assert library.at.tzinfo is not None
-    assert library.at <= own.at
+    assert library.time.tzinfo is not None
+    assert library.time <= own.time
 
 
 @pytest.mark.parametrize("message", WITH_SECRETS)

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from fedcore.errors import StorageError
 from fedcore.platform.storage import FolderStorage, Storage, open_storage, read
-from fedcore.platform.store import Database, Status, audit, counters, experiments
+from fedcore.platform.store import Database, Status, audit, counters, experiments, lifecycle
 from fedcore.platform.store.tables import ExperimentRecord
 from tests.builders.claims import claim, commit, fail, finish
 from tests.builders.experiments import submit
@@ -120,7 +120,7 @@ def carry_out(deployment: Deployment) -> list[str]:
     with deployment.runner(stopping=lambda: deployment.run(cancelled).done >= 3) as runner:
         runner.work()
     for id in (cancelled, never_begun):
-        write(deployment.database, experiments.cancel, id)
+        write(deployment.database, lifecycle.cancel, id)
     return [*ids, cancelled, never_begun]
 
 

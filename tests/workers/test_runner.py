@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fedcore.platform.store import Session, Status, experiments
+from fedcore.platform.store import Session, Status, experiments, lifecycle
 from fedcore.platform.store.tables import RunRecord
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
@@ -53,8 +53,8 @@ def _urgent(deployment: Deployment, _: str) -> None:
 
 
 WISHES: dict[str, Callable[[Deployment, str], None]] = {
-    "pause": lambda deployment, id: _write(deployment, experiments.pause, id),
-    "cancel": lambda deployment, id: _write(deployment, experiments.cancel, id),
+    "pause": lambda deployment, id: _write(deployment, lifecycle.pause, id),
+    "cancel": lambda deployment, id: _write(deployment, lifecycle.cancel, id),
     "a run of higher priority": _urgent,
     "a lower priority": lambda deployment, id: _write(deployment, partial(experiments.edit, priority=1), id),
 }

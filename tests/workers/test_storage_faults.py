@@ -11,7 +11,7 @@ from itertools import count, cycle
 import pytest
 
 from fedcore.errors import ResourceNotFoundError
-from fedcore.platform.store import Status, experiments, runs
+from fedcore.platform.store import Status, experiments, lifecycle, runs
 from fedcore.platform.store.backoff import MAX_ATTEMPTS
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.simulation import Simulation
@@ -121,7 +121,7 @@ def test_a_disk_that_is_full_is_waited_for_and_named_where_it_stays_so(deploymen
         "what was written in part keeps the disk full"
     )
     with deployment.database.transaction() as session:
-        experiments.retry(session, experiment)
+        lifecycle.retry(session, experiment)
     work(deployment)
     assert_undisturbed(deployment, deployment.run(experiment))
 
@@ -139,7 +139,7 @@ def test_a_model_that_cannot_be_stored_fails_a_run_that_keeps_its_rounds_and_end
     assert "model-" in failed.error
     faults("model-", faulty.refused, faulty.half_written, None)
     with store.database.transaction() as session:
-        experiments.retry(session, experiment)
+        lifecycle.retry(session, experiment)
     work(store)
     assert_undisturbed(store, store.run(experiment))
 
@@ -158,7 +158,7 @@ def test_a_store_that_is_away_when_a_run_is_taken_up_sends_it_back_and_not_to_it
     assert "could not be listed" in (failed.error or "")
     FaultyFileSystem.away = False
     with store.database.transaction() as session:
-        experiments.retry(session, experiment)
+        lifecycle.retry(session, experiment)
     work(store)
     assert_undisturbed(store, store.run(experiment))
 
@@ -169,7 +169,7 @@ def test_a_user_need_not_wait_for_the_storage(store: Deployment) -> None:
 
     def paused(_path: str) -> faulty.Fault | None:
         with store.database.transaction() as session:
-            experiments.pause(session, experiment)
+            lifecycle.pause(session, experiment)
         return faulty.refused
 
     FaultyFileSystem.on_write = paused

@@ -188,10 +188,10 @@ def test_a_sample_covers_the_time_since_the_one_before() -> None:
     measured.measure()
     measured.measure()
     with measured.unstored() as (_, (first, second)):
-        assert first == ResourceUse(first.at, 2.0, 1.5, 700, 0.25, 2_000)
+        assert first == ResourceUse(first.time, 2.0, 1.5, 700, 0.25, 2_000)
         # The time of a process that has ended is not always known.
-        assert second == ResourceUse(second.at, 4.0, 0.0, 600, None, 3_000)
-        assert first.at <= second.at
+        assert second == ResourceUse(second.time, 4.0, 0.0, 600, None, 3_000)
+        assert first.time <= second.time
 
 
 def test_values_that_cannot_be_measured_are_missing() -> None:

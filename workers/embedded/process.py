@@ -7,10 +7,10 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -99,7 +99,7 @@ class ManagedProcess:
             stderr=subprocess.STDOUT,
             pass_fds=self._keep,
             start_new_session=True,
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 - it makes one system call
+            preexec_fn=partial(end_with_parent, signal.SIGTERM),  # noqa: PLW1509 - it makes one system call
         )
 
     def _kill_hanging(self, pid: int) -> None:
@@ -137,7 +137,3 @@ class ManagedFork(ManagedProcess):
     def _run(self, output: IO[bytes]) -> ForkedProcess:
         descriptors = output.fileno(), self.watchdog.writer
         return ForkedProcess(self._server, self.name, self._module, descriptors, self._gpu)
-
-
-def _die_with_parent() -> None:
-    end_with_parent(signal.SIGTERM)

@@ -118,11 +118,6 @@ class Stack:
         self._launch("api", *API, f"--fd={descriptor}", "--timeout-graceful-shutdown=3", keep=descriptor)
         gpus = {f"worker-{number}": gpu for number, gpu in enumerate(self._gpus, 1)}
         names = dict.fromkeys(gpus, "workers.worker") | {"reconciler": "workers.reconciler"}
-        if sys.platform != "linux":
-            # Where system libraries start threads of their own, a fork may not go on.
-            for name, module in names.items():
-                self._launch(name, *python, module)
-            return
         ours, theirs = forks
         self._launch(
             "forkserver",
@@ -220,9 +215,8 @@ def _prepare(settings: Settings) -> str:
     In a process of its own: the supervisor would keep the 40 MB of SQLAlchemy and Alembic as long
     as the stack lives, and needs them only now. Raises SettingsError.
     """
-    # As yet there is one thread; elsewhere system libraries may have started some.
-    context = get_context("fork" if sys.platform == "linux" else "spawn")
-    with ProcessPoolExecutor(1, context, _end_with_supervisor, (os.getpid(),)) as pool:
+    # As yet there is one thread.
+    with ProcessPoolExecutor(1, get_context("fork"), _end_with_supervisor, (os.getpid(),)) as pool:
         pool.submit(require_storage_and_archive, settings).result()
         return pool.submit(ensure_admin_key, settings).result()
 
@@ -230,10 +224,9 @@ def _prepare(settings: Settings) -> str:
 def _end_with_supervisor(pid: int) -> None:
     # Without the supervisor a fork of it would wait for further work for ever: it has both ends of the
     # pipe. It would keep the folder's lock, and ignore SIGTERM, with whose handler it was forked.
-    if sys.platform == "linux":
-        end_with_parent()
-        if os.getppid() != pid:
-            os._exit(1)
+    end_with_parent()
+    if os.getppid() != pid:
+        os._exit(1)
 
 
 def _url_host(host: str) -> str:
@@ -325,10 +318,6 @@ REFUSAL = (
 )
 
 
-class ListenError(Exception):
-    """The stack cannot listen on this address; the message says why, and what to do."""
-
-
 def ensure_admin_key(settings: Settings) -> str:
     """Bring the database up to date, and create an administrator's key in the folder unless it holds
     a valid one; return its id.
@@ -352,17 +341,17 @@ def ensure_admin_key(settings: Settings) -> str:
 @contextmanager
 def open_listener(settings: Settings, host: str, port: int, own_key_id: str) -> Iterator[socket.socket]:
     """Open the socket of the API, held by the stack so that requests wait, instead of failing, while
-    the API is restarted. Raises ListenError.
+    the API is restarted. Raises StackError.
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         if not ip_address(str(address[0]).partition("%")[0]).is_loopback and not _others_have_keys(
             settings, own_key_id
         ):
-            raise ListenError(REFUSAL.format(host=host))
+            raise StackError(REFUSAL.format(host=host))
         listener = socket.create_server(address, family=family, backlog=256)
     except OSError as error:
-        raise ListenError(
+        raise StackError(
             f"cannot listen on {host}:{port}: {error}; choose another --port (0 for any free port) or --host"
         ) from error
     # Uvicorn treats a socket that it inherits as a Unix socket. Without this option, which

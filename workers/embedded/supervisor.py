@@ -28,7 +28,7 @@ from fedcore.platform.logging import configure
 from fedcore.settings import Settings, settings
 from fedcore.visible_text import visible
 from workers.embedded import gpus
-from workers.embedded.stack import ListenError, Stack, StackError
+from workers.embedded.stack import Stack, StackError
 
 if TYPE_CHECKING:
     from fedcore.spec import components
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shared = gpus.assignment(names, options.workers, os.cpu_count() or 1)
         with Stack(configured, options.host, options.port, shared) as stack:
             stack.run(ended, when_ready=lambda: _announce(stack.url, configured.home, options))
-    except (SettingsError, ExtensionError, SchemaError, StackError, ListenError) as error:
+    except (SettingsError, ExtensionError, SchemaError, StackError) as error:
         print(f"fedq: {visible(str(error))}", file=sys.stderr)
         return 1
     return 0

@@ -247,8 +247,8 @@ async function refresh() {
 async function load() {
   /** @type {[LogPage, ResourcePage]} */
   const [lines, samples] = await Promise.all([
-    call("GET", `${path}/logs?after=${after.logs}`),
-    call("GET", `${path}/resources?after=${after.resources}`),
+    call("GET", `${path}/logs?cursor=${after.logs}`),
+    call("GET", `${path}/resources?cursor=${after.resources}`),
   ]);
   log.add(lines.items);
   if (samples.items.length) await prepare();

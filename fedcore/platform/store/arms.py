@@ -31,7 +31,7 @@ from sqlalchemy.orm import Session
 
 from fedcore.platform.status import Status
 from fedcore.platform.store import curves, sharing
-from fedcore.platform.store.records import arm_rows, insert_into
+from fedcore.platform.store.records import RecordPage, arm_rows, insert_into
 from fedcore.platform.store.tables import (
     ArmRecord,
     ExperimentRecord,
@@ -192,14 +192,6 @@ class ArmEntry(NamedTuple):
         return {**self.own, **self.common}
 
 
-class ArmRecordPage(NamedTuple):
-    """A part of a table of arms."""
-
-    items: Sequence[ArmEntry]
-    next: str | None
-    """The cursor of the next page; None on the last."""
-
-
 def page(
     session: Session,
     filters: ArmFilter,
@@ -208,7 +200,7 @@ def page(
     *,
     limit: int = 50,
     cursor: str | None = None,
-) -> ArmRecordPage:
+) -> RecordPage[ArmEntry]:
     """Arms that are wanted, by `order`, then newest experiment first, with these figures of each seed.
 
     Raises LookupError where the arm of the cursor is gone.
@@ -232,7 +224,7 @@ def page(
     rows = session.execute(found.order_by(*(key.by for key in keys)).limit(limit + 1)).all()
     shown = rows[:limit]
     following = f"{shown[-1].experiment_id}:{shown[-1].arm}" if len(rows) > limit else None
-    return ArmRecordPage(_entries(session, shown, figures), following)
+    return RecordPage(_entries(session, shown, figures), following)
 
 
 class ArmTable(NamedTuple):

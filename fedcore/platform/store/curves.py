@@ -46,8 +46,8 @@ class Figures(NamedTuple):
     last_round: int
     """The round of `last`: the latest that has the measure."""
     total: float
-    first: float | None = None
-    """The earliest value; None for measures that were stored before it was kept."""
+    first: float
+    """The earliest value."""
 
 
 def updated_figures(

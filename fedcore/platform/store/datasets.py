@@ -5,7 +5,6 @@ Whatever finds one for use takes the owner for whom it is used.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -17,9 +16,7 @@ from fedcore.data.uploaded import Uploaded, uploads_in
 from fedcore.errors import ResourceNotFoundError, SpecificationError
 from fedcore.platform.status import ENDED
 from fedcore.platform.store import sharing
-from fedcore.platform.store.idempotency import claim_key
 from fedcore.platform.store.tables import (
-    DatasetKeyRecord,
     DatasetRecord,
     DatasetUseRecord,
     Document,
@@ -42,16 +39,6 @@ DATASETS = Uploads(
     ExperimentRecord.status.not_in(ENDED),
     "which is unfinished; cancel it or wait for it",
 )
-
-
-def claim(session: Session, dataset: DatasetRecord, *, key: str, name: str) -> None:
-    """Take the idempotency key `key` for a data set that its owner has uploaded as `name`.
-
-    Raises IdempotencyError when the owner has used the key for another content or name.
-    """
-    request_hash = hashlib.sha256(f"{dataset.digest} {name}".encode()).hexdigest()
-    made = DatasetKeyRecord.dataset_id
-    claim_key(session, made, dataset.owner, key, request_hash, dataset.id, request="upload")
 
 
 def find_same(session: Session, dataset_id: str, digest: str, owner: str | None, own: str) -> DatasetRecord:

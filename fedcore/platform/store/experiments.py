@@ -3,8 +3,6 @@
 `create` is the only way to make one: for a submission, a reproduction and an import alike.
 """
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,7 +33,7 @@ from fedcore.platform.store import (
 from fedcore.platform.store.blocks import append_rows
 from fedcore.platform.store.clock import database_time, sql_now
 from fedcore.platform.store.idempotency import claim_key, find_made
-from fedcore.platform.store.lifecycle import IMPORTED, cancel, derive_status, lock_runs, pause
+from fedcore.platform.store.lifecycle import IMPORTED, derive_status, lock_runs
 from fedcore.platform.store.records import (
     RecordPage,
     arm_rows,
@@ -50,7 +48,6 @@ from fedcore.platform.store.tables import (
     ArmRecord,
     Document,
     ExperimentRecord,
-    IdempotencyRecord,
     RunRecord,
     TagRecord,
 )
@@ -58,29 +55,6 @@ from fedcore.simulation.report import StopReason
 from fedcore.spec import Arm, ExperimentSpec
 from fedcore.spec.components import packages_of
 from fedcore.spec.parameters import parameters_of
-
-__all__ = [
-    "IMPORTED",
-    "CreatedExperiment",
-    "Filter",
-    "NewExperiment",
-    "RunOutcome",
-    "cancel",
-    "create",
-    "delete",
-    "edit",
-    "find",
-    "find_own",
-    "find_repeated",
-    "find_to_change",
-    "origin",
-    "page",
-    "pause",
-    "resume",
-    "retry",
-    "runs_of",
-    "use_uploads",
-]
 
 
 class RunOutcome(NamedTuple):
@@ -113,8 +87,8 @@ class NewExperiment:
     """True if an administrator asks, who may use the data sets and bundles of all owners."""
     idempotency_key: str | None = None
     """If `owner` has used it before, the experiment created then is the result."""
-    request_hash: str | None = None
-    """Tells the request from others with the same key (default: a hash of the specification)."""
+    request_hash: str = ""
+    """Tells the request from others with the same key."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     traceparent: str | None = None
     """Trace that the spans of its runs join."""
@@ -155,8 +129,7 @@ def create(session: Session, new: NewExperiment) -> CreatedExperiment:
     at = database_time(session)
     (id,) = make_ids("exp", at, 1)
     if new.idempotency_key is not None:
-        made, request_hash = IdempotencyRecord.experiment_id, new.request_hash or _hash_of(new.spec)
-        first = claim_key(session, made, new.owner, new.idempotency_key, request_hash, id, request="request")
+        first = claim_key(session, new.owner, new.idempotency_key, new.request_hash, id)
         if first != id:
             return CreatedExperiment(find(session, first), is_new=False)
     quotas.check_runs(session, new.key_id, new.runs)
@@ -192,7 +165,9 @@ def create(session: Session, new: NewExperiment) -> CreatedExperiment:
         webhook_outbox.of_runs(session, [run["id"] for run in runs])
         webhook_outbox.of_experiments(session, [id])
     else:
-        _store_rows(session, runs, new.outcomes)
+        for run, outcome in zip(runs, new.outcomes, strict=True):
+            if outcome.rows:
+                append_rows(session, run["id"], outcome.rows)
     record = get_by_id(session, ExperimentRecord, id)
     assert record is not None
     return CreatedExperiment(record, is_new=True)
@@ -205,8 +180,7 @@ def find_repeated(
 
     Raises IdempotencyError for another request under a used key.
     """
-    made = IdempotencyRecord.experiment_id
-    first = find_made(session, made, owner, idempotency_key, request_hash, request="request")
+    first = find_made(session, owner, idempotency_key, request_hash)
     return None if first is None else find(session, first)
 
 
@@ -360,60 +334,24 @@ def page(
     return read_newest(session, query, ExperimentRecord.id, limit, cursor)
 
 
-def edit(
-    session: Session,
-    experiment_id: str,
-    *,
-    name: str | None = None,
-    tags: Sequence[str] | None = None,
-    priority: int | None = None,
-    notes: str | None = None,
-    starred: bool | None = None,
-    archived: bool | None = None,
-) -> ExperimentRecord:
-    """Change what is given; a new priority holds for its runs, too. Raises ResourceNotFoundError."""
-    if priority is not None:
+def edit(session: Session, /, experiment_id: str, **given: Any) -> ExperimentRecord:
+    """Change the columns that are given and not None; a new priority holds for its runs, too. Raises
+    ResourceNotFoundError.
+    """
+    changes = {column: value for column, value in given.items() if value is not None}
+    if "priority" in changes:
         lock_runs(session, experiment_id)
-        session.execute(
-            update(RunRecord).where(RunRecord.experiment_id == experiment_id).values(priority=priority)
-        )
-    given = {
-        "name": name,
-        "tags": None if tags is None else list(tags),
-        "priority": priority,
-        "notes": notes,
-        "starred": starred,
-        "archived": archived,
-    }
-    changes = {field: value for field, value in given.items() if value is not None}
+        runs = RunRecord.experiment_id == experiment_id
+        session.execute(update(RunRecord).where(runs).values(priority=changes["priority"]))
     session.execute(
         update(ExperimentRecord)
         .where(ExperimentRecord.id == experiment_id)
         .values(updated_at=sql_now(), **changes)
     )
     record = find(session, experiment_id)
-    if tags is not None:
+    if "tags" in changes:
         session.execute(delete_from(TagRecord).where(TagRecord.experiment_id == experiment_id))
-        _add_tags(session, experiment_id, tags)
-    return record
-
-
-def resume(session: Session, experiment_id: str) -> ExperimentRecord:
-    """`lifecycle.resume`; raises QuotaError as well, when the key of the runs may compute no
-    more.
-    """
-    record = lifecycle.resume(session, experiment_id)
-    quotas.check_resume(session, experiment_id)
-    return record
-
-
-def retry(session: Session, experiment_id: str) -> ExperimentRecord:
-    """`lifecycle.retry`.
-
-    Raises QuotaError as well, when more runs would wait than their key may have.
-    """
-    record = lifecycle.retry(session, experiment_id)
-    quotas.check_retry(session, experiment_id)
+        _add_tags(session, experiment_id, changes["tags"])
     return record
 
 
@@ -477,10 +415,6 @@ def _within(
     return query.where(ExperimentRecord.id >= make_least_id("exp", after)) if after else query
 
 
-def _hash_of(spec: ExperimentSpec) -> str:
-    return hashlib.sha256(json.dumps(spec.model_dump(mode="json")).encode()).hexdigest()
-
-
 def _row_of(new: NewExperiment, id: str, at: datetime) -> Document:
     spec = new.spec
     return {
@@ -537,12 +471,6 @@ def _ended(runs: Sequence[Document], outcomes: Sequence[RunOutcome], at: datetim
         }
         for id, outcome, found in zip(sorted(run["id"] for run in runs), outcomes, figures, strict=True)
     ]
-
-
-def _store_rows(session: Session, runs: Sequence[Document], outcomes: Sequence[RunOutcome]) -> None:
-    for run, outcome in zip(runs, outcomes, strict=True):
-        if outcome.rows:
-            append_rows(session, run["id"], outcome.rows)
 
 
 def _add_tags(session: Session, experiment_id: str, tags: Sequence[str]) -> None:

@@ -1,15 +1,16 @@
-"""Idempotency keys: of requests that carry the same one, only the first makes something."""
+"""Idempotency keys: of requests that carry the same one, only the first makes an experiment."""
 
 from functools import cache
 from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.orm import Session
 from sqlalchemy.sql.dml import ReturningInsert
 
 from fedcore.errors import IdempotencyError
 from fedcore.platform.store.clock import sql_now
+from fedcore.platform.store.tables import IdempotencyRecord
 
 
 def dialect_of(session: Session) -> Any:
@@ -17,78 +18,55 @@ def dialect_of(session: Session) -> Any:
     return postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
 
 
-def claim_key(
-    session: Session,
-    made: InstrumentedAttribute[str],
-    principal: str,
-    key: str,
-    request_hash: str,
-    id: str,
-    *,
-    request: str,
-) -> str:
-    """Take `key` for `id`, written to the column `made` of its table.
+def claim_key(session: Session, principal: str, key: str, request_hash: str, experiment_id: str) -> str:
+    """Take `key` for an experiment; returns the id of the one that has it already, if one has.
 
-    The id of what has it already, if something has.
-
-    Raises IdempotencyError when another `request`, as the message calls it, has used the key.
+    Raises IdempotencyError when another request has used the key.
     """
     values = {
         "principal": principal,
         "key": key,
         "request_hash": request_hash,
-        made.key: id,
+        "experiment_id": experiment_id,
     }
-    known_hash, known_id = session.execute(_claim(made, dialect_of(session)), values).one()
-    return _same(key, request_hash, known_hash, known_id, request)
+    known_hash, known_id = session.execute(_claim(dialect_of(session)), values).one()
+    return _same(key, request_hash, known_hash, known_id)
 
 
-def find_made(
-    session: Session,
-    made: InstrumentedAttribute[str],
-    principal: str,
-    key: str,
-    request_hash: str,
-    *,
-    request: str,
-) -> str | None:
-    """The id of what has `key`, for a request that was made before; None for a new one.
+def find_made(session: Session, principal: str, key: str, request_hash: str) -> str | None:
+    """The id of the experiment that has `key`, for a request that was made before; None for a new one.
 
     Raises IdempotencyError as `claim_key`.
     """
-    table = made.class_.__table__
-    known = select(table.c.request_hash, table.c[made.key]).where(
-        table.c.principal == principal, table.c.key == key
+    known = select(IdempotencyRecord.request_hash, IdempotencyRecord.experiment_id).where(
+        IdempotencyRecord.principal == principal, IdempotencyRecord.key == key
     )
     found = session.execute(known.with_for_update()).first()
-    if found is None:
-        return None
-    known_hash, known_id = found
-    return _same(key, request_hash, known_hash, known_id, request)
+    return None if found is None else _same(key, request_hash, *found)
 
 
-def _same(key: str, request_hash: str, known_hash: str, known_id: str, request: str) -> str:
+def _same(key: str, request_hash: str, known_hash: str, known_id: str) -> str:
     if known_hash != request_hash:
         raise IdempotencyError(
-            f"the idempotency key {key!r} was already used for another {request}, which created {known_id};"
+            f"the idempotency key {key!r} was already used for another request, which created {known_id};"
             " use a new key"
         )
     return known_id
 
 
 @cache
-def _claim(made: InstrumentedAttribute[str], dialect: Any) -> ReturningInsert[str, str]:
+def _claim(dialect: Any) -> ReturningInsert[str, str]:
     """To be executed with the values of a row.
 
     Returns the hash of the request that has the key, and what it made.
     """
-    table = made.class_.__table__
-    insert = dialect.insert(table).values(created_at=sql_now())
+    made = IdempotencyRecord
+    insert = dialect.insert(made).values(created_at=sql_now())
     # Of two requests at once the second waits here until the first has committed. The update that
     # changes nothing locks the key that is there, so that what it made cannot be deleted before it
     # is answered with.
     unchanged = insert.on_conflict_do_update(
         index_elements=["principal", "key"], set_={"key": insert.excluded.key}
     )
-    claim: ReturningInsert[str, str] = unchanged.returning(table.c.request_hash, table.c[made.key])
+    claim: ReturningInsert[str, str] = unchanged.returning(made.request_hash, made.experiment_id)
     return claim

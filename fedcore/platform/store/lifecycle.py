@@ -12,12 +12,11 @@ from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.errors import ResourceNotFoundError, StateConflictError
-from fedcore.platform.status import ENDED, RunRequest, Status
-from fedcore.platform.store import search, webhook_outbox
+from fedcore.platform.status import ENDED, UNSTARTED, RunRequest, Status
+from fedcore.platform.store import quotas, search, webhook_outbox
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 
-UNSTARTED = (Status.QUEUED, Status.PAUSED)
 IMPORTED = "imported"
 """Key of the provenance of an imported experiment; its value says where it is from."""
 STATUS_AFTER_REQUEST = {RunRequest.PAUSE: Status.PAUSED, RunRequest.CANCEL: Status.CANCELLED}
@@ -73,7 +72,8 @@ def pause(session: Session, experiment_id: str) -> ExperimentRecord:
 def resume(session: Session, experiment_id: str) -> ExperimentRecord:
     """Queue the paused runs again, and let those go on that were about to pause.
 
-    Raises StateConflictError when all have ended, or are about to.
+    Raises StateConflictError when all have ended, or are about to; QuotaError when the key of the runs may
+    compute no more.
     """
     statuses = _run_statuses(session, experiment_id)
     if statuses.over:
@@ -82,6 +82,7 @@ def resume(session: Session, experiment_id: str) -> ExperimentRecord:
         raise StateConflictError(f"{statuses}: {hint}")
     _requeue(session, experiment_id, (Status.PAUSED,))
     _request(session, experiment_id, (RunRequest.PAUSE,), RunRequest.NONE)
+    quotas.check_resume(session, experiment_id)
     return refresh_status(session, [experiment_id])[0]
 
 
@@ -90,7 +91,7 @@ def retry(session: Session, experiment_id: str) -> ExperimentRecord:
     that were about to be cancelled.
 
     Raises StateConflictError when all have succeeded, when the others are paused, or for an experiment
-    that was imported.
+    that was imported; QuotaError when more runs would wait than their key may have.
     """
     statuses = _run_statuses(session, experiment_id)
     refuse_imported(session, experiment_id)
@@ -104,6 +105,7 @@ def retry(session: Session, experiment_id: str) -> ExperimentRecord:
             )
     _requeue(session, experiment_id, again, finished_at=None, attempts=0, error=None)
     _request(session, experiment_id, (RunRequest.CANCEL,), RunRequest.NONE)
+    quotas.check_retry(session, experiment_id)
     return refresh_status(session, [experiment_id])[0]
 
 

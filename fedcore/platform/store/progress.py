@@ -92,14 +92,6 @@ class UnfinishedRuns:
     rounds_left: int
 
 
-def run_snapshots(session: Session, experiment_id: str) -> dict[str, RunSnapshot]:
-    """Read the status and progress of each run of an experiment, in order of run ids."""
-    query = select(RunRecord.id, RunRecord.status, RunRecord.done).where(
-        RunRecord.experiment_id == experiment_id
-    )
-    return {row[0]: RunSnapshot(row[1], row[2]) for row in session.execute(query.order_by(RunRecord.id))}
-
-
 def experiment_snapshots(session: Session, experiment_ids: Sequence[str]) -> dict[str, ExperimentSnapshot]:
     """Read the status of each of the experiments that exist, by id."""
     columns = (ExperimentRecord.id, ExperimentRecord.status, RunRecord.id, RunRecord.status, RunRecord.done)

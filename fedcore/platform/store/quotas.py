@@ -2,25 +2,16 @@
 would take more.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, and_, bindparam, exists, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from fedcore.errors import QuotaError
-from fedcore.platform.status import Status
-from fedcore.platform.store.lifecycle import UNSTARTED
+from fedcore.platform.status import UNSTARTED, Status
+from fedcore.platform.store.records import get_by_id
 from fedcore.platform.store.tables import BundleRecord, DatasetRecord, KeyRecord, RunRecord, WeightsRecord
-
-_LIMITS = (
-    KeyRecord.max_waiting_runs,
-    KeyRecord.max_running_runs,
-    KeyRecord.max_stored_bytes,
-    KeyRecord.max_compute_seconds,
-)
-_HAS_QUOTAS = or_(*(limit.is_not(None) for limit in _LIMITS))
-_LIMITED = select(exists().where(KeyRecord.id == bindparam("key_id"), _HAS_QUOTAS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +45,12 @@ def usage(session: Session, key: KeyRecord) -> Usage:
     waiting = session.scalars(
         select(func.count()).select_from(RunRecord).where(runs, RunRecord.status.in_(UNSTARTED))
     ).one()
-    running = _running(session, key.id)
     stored = 0
     for record in (DatasetRecord, BundleRecord, WeightsRecord):
         made = func.coalesce(func.sum(record.size_bytes), 0)
         stored += session.scalars(select(made).where(record.key_id == key.id)).one()
     seconds = session.scalars(select(func.coalesce(func.sum(RunRecord.seconds), 0.0)).where(runs)).one()
-    return Usage(waiting, running, int(stored), key.spent_seconds + seconds)
+    return Usage(waiting, _running(session, key.id), int(stored), key.spent_seconds + seconds)
 
 
 def quota_of(key: KeyRecord) -> Quota:
@@ -70,31 +60,17 @@ def quota_of(key: KeyRecord) -> Quota:
 
 def check_runs(session: Session, key_id: str, joining: int = 0) -> None:
     """Raise QuotaError if the queued runs of this key, and `joining` more, exceed its limits."""
-    quota, used = _held(session, key_id)
-    _hold_seconds(quota, used)
-    waiting = used.waiting_runs + joining
-    if quota.waiting_runs is not None and waiting > quota.waiting_runs:
-        raise QuotaError(
-            f"quota max_waiting_runs exceeded: {waiting:,} queued or paused runs, limit"
-            f" {quota.waiting_runs:,}; cancel some or wait"
-        )
+    for reason in _excesses(*_held(session, key_id), joining):
+        raise QuotaError(reason)
 
 
 def violations(session: Session, key_id: str, runs: int) -> list[str]:
     """Reasons why `runs` more would be refused."""
-    key = session.scalars(select(KeyRecord).where(KeyRecord.id == key_id)).first()
+    key = get_by_id(session, KeyRecord, key_id)
     if key is None or quota_of(key) == Quota():
         return []
-    quota, used = quota_of(key), usage(session, key)
-    reasons = []
-    if quota.waiting_runs is not None and used.waiting_runs + runs > quota.waiting_runs:
-        limit = f"{used.waiting_runs + runs:,} queued or paused runs, limit {quota.waiting_runs:,}"
-        reasons.append(f"would be rejected: quota max_waiting_runs exceeded: {limit}")
-    if quota.compute_seconds is not None and used.compute_seconds >= quota.compute_seconds:
-        reasons.append(
-            f"would be rejected: quota max_compute_seconds exhausted, {quota.compute_seconds:,.1f} seconds"
-        )
-    return reasons
+    excesses = _excesses(quota_of(key), usage(session, key), runs)
+    return [f"would be rejected: {reason}" for reason in excesses]
 
 
 def check_retry(session: Session, experiment_id: str) -> None:
@@ -106,7 +82,9 @@ def check_retry(session: Session, experiment_id: str) -> None:
 def check_resume(session: Session, experiment_id: str) -> None:
     """Raise QuotaError when the key of paused runs that are resumed has no compute seconds left."""
     for key_id in _keys_of(session, experiment_id):
-        _hold_seconds(*_held(session, key_id))
+        quota, used = _held(session, key_id)
+        for reason in _excesses(Quota(compute_seconds=quota.compute_seconds), used, 0):
+            raise QuotaError(reason)
 
 
 def running_limits(session: Session, key_ids: Collection[str]) -> dict[str, int]:
@@ -189,11 +167,18 @@ def _add_spent(session: Session, more: Mapping[str, float]) -> None:
         session.execute(update(KeyRecord).where(KeyRecord.id == key_id).values(spent))
 
 
-def _hold_seconds(quota: Quota, used: Usage) -> None:
+def _excesses(quota: Quota, used: Usage, joining: int) -> Iterator[str]:
+    """Say which limits keep a key from computing, or would with `joining` further runs."""
     if quota.compute_seconds is not None and used.compute_seconds >= quota.compute_seconds:
-        raise QuotaError(
+        yield (
             f"quota max_compute_seconds exceeded: this key has used {used.compute_seconds:,.1f} of"
             f" {quota.compute_seconds:,.1f} seconds"
+        )
+    waiting = used.waiting_runs + joining
+    if quota.waiting_runs is not None and waiting > quota.waiting_runs:
+        yield (
+            f"quota max_waiting_runs exceeded: {waiting:,} queued or paused runs, limit"
+            f" {quota.waiting_runs:,}; cancel some or wait"
         )
 
 
@@ -232,12 +217,9 @@ def _held(session: Session, key_id: str) -> tuple[Quota, Usage]:
 
     Where it has quotas, its row is locked: of two requests the second counts the runs of the first.
     """
-    if not _is_limited(session, key_id):
+    # Most keys have none, and cost no more than this.
+    key = get_by_id(session, KeyRecord, key_id)
+    if key is None or quota_of(key) == Quota():
         return Quota(), Usage(0, 0, 0, 0.0)
-    locked = session.scalars(select(KeyRecord).where(KeyRecord.id == key_id).with_for_update()).one()
-    return quota_of(locked), usage(session, locked)
-
-
-def _is_limited(session: Session, key_id: str) -> bool:
-    """Return whether a key has quotas. Most have none, and cost no more than this."""
-    return bool(session.scalar(_LIMITED, {"key_id": key_id}))
+    session.refresh(key, with_for_update=True)
+    return quota_of(key), usage(session, key)

@@ -103,7 +103,7 @@ def insert_into(kind: type[Base]) -> Insert:
 
 
 class RecordPage(NamedTuple, Generic[Record]):
-    """A part of a listing, newest first."""
+    """A part of a listing, in its order."""
 
     items: Sequence[Record]
     next: str | None

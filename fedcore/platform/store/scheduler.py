@@ -124,8 +124,9 @@ def usable_packages(
     """Values of `RunRecord.packages` of runs of this status that a worker with these packages may execute."""
     if not worker_packages:
         return []
-    have, found = set(worker_packages), session.scalars(_needed(status))
-    return [needed for needed in found if needed and have.issuperset(json.loads(needed))]
+    needed = select(RunRecord.packages).where(RunRecord.status == status, RunRecord.packages.is_not(None))
+    have, found = set(worker_packages), session.scalars(needed.distinct())
+    return [packages for packages in found if packages and have.issuperset(json.loads(packages))]
 
 
 def suits(
@@ -336,23 +337,6 @@ def _continued(scan: CTE, names: Sequence[str], following: ColumnElement[str]) -
     run = aliased(RunRecord, name="following")
     columns = [getattr(run, name) for name in names]
     return scan.union_all(select(*columns).select_from(scan).join(run, run.id == following))
-
-
-@cache
-def _needed(status: Status) -> Select[Any]:
-    """Different values of `RunRecord.packages` of runs of this status; None at the end."""
-    least = select(_first_needed(RunRecord, RunRecord.status == status).label("packages"))
-    first = least.cte("needed", recursive=True)
-    after = aliased(RunRecord, name="after")
-    following = _first_needed(after, after.status == status, after.packages > first.c.packages)
-    needed = first.union_all(select(following).where(first.c.packages.is_not(None)))
-    return select(needed.c.packages)
-
-
-def _first_needed(run: type[RunRecord], *conditions: ColumnElement[bool]) -> ScalarSelect[str | None]:
-    query = select(run.packages).where(*conditions, run.packages.is_not(None))
-    query = query.order_by(run.packages).limit(1)
-    return query.correlate_except(run).scalar_subquery()
 
 
 @cache

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 SETTLED = frozenset({Status.SUCCEEDED, Status.FAILED})
 """Runs that come to no further rung, unless a failed one is retried in time."""
-_ARMS = 500
-"""Maximum number of arms in one statement."""
 
 
 def begin(session: Session, experiment_id: str, search: AnySearch, spec: ExperimentSpec) -> None:
@@ -110,13 +108,10 @@ def decisions(session: Session, experiment_id: str, after: int, limit: int) -> S
 
 def names(session: Session, experiment_id: str, arms: Sequence[int]) -> dict[int, str]:
     """The names of these arms, by index."""
-    found: dict[int, str] = {}
-    for some in _batches(arms):
-        query = select(RunRecord.arm, RunRecord.arm_name).where(
-            RunRecord.experiment_id == experiment_id, RunRecord.arm.in_(some)
-        )
-        found |= dict(session.execute(query.distinct()).all())
-    return found
+    query = select(RunRecord.arm, RunRecord.arm_name).where(
+        RunRecord.experiment_id == experiment_id, RunRecord.arm.in_(arms)
+    )
+    return dict(session.execute(query.distinct()).all())
 
 
 class ArmStanding(NamedTuple):
@@ -310,38 +305,32 @@ def _apply(session: Session, record: SearchRecord, decisions: Sequence[Decision]
 
 
 def _promote(session: Session, record: SearchRecord, arms: Sequence[int], until: int) -> Iterator[int]:
-    for some in _batches(arms):
-        held = (*_of(record, some), RunRecord.held_at.is_not(None))
-        # They keep their place in the queue, before arms that have not begun.
-        queued = (
-            update(RunRecord)
-            .where(*held, RunRecord.status == Status.AT_RUNG)
-            .values(status=Status.QUEUED, woken_at=None)
-        )
-        webhook_outbox.of_runs(session, session.scalars(queued.returning(RunRecord.id)).all())
-        session.execute(update(RunRecord).where(*held).values(held_at=None, until=until))
-        unfinished = func.count().filter(RunRecord.status.not_in(SETTLED)) == 0
-        yield from session.scalars(
-            select(RunRecord.arm).where(*_of(record, some)).group_by(RunRecord.arm).having(unfinished)
-        )
+    if not arms:
+        return
+    held = (*_of(record, arms), RunRecord.held_at.is_not(None))
+    # They keep their place in the queue, before arms that have not begun.
+    queued = (
+        update(RunRecord)
+        .where(*held, RunRecord.status == Status.AT_RUNG)
+        .values(status=Status.QUEUED, woken_at=None)
+    )
+    webhook_outbox.of_runs(session, session.scalars(queued.returning(RunRecord.id)).all())
+    session.execute(update(RunRecord).where(*held).values(held_at=None, until=until))
+    unfinished = func.count().filter(RunRecord.status.not_in(SETTLED)) == 0
+    yield from session.scalars(
+        select(RunRecord.arm).where(*_of(record, arms)).group_by(RunRecord.arm).having(unfinished)
+    )
 
 
 def _stop(session: Session, record: SearchRecord, arms: Sequence[int]) -> None:
+    if not arms:
+        return
     ended = {"status": Status.SUCCEEDED, "stop_reason": StopReason.RUNG, "finished_at": sql_now()}
-    for some in _batches(arms):
-        held = (*_of(record, some), RunRecord.held_at.is_not(None))
-        # One that was cancelled meanwhile stays so, until it is retried and comes here again.
-        over = (
-            update(RunRecord)
-            .where(*held, RunRecord.status.in_((Status.AT_RUNG, Status.PAUSED)))
-            .values(ended)
-        )
-        webhook_outbox.of_runs(session, session.scalars(over.returning(RunRecord.id)).all())
-        session.execute(update(RunRecord).where(*held).values(held_at=None))
-
-
-def _batches(arms: Sequence[int]) -> Iterator[Sequence[int]]:
-    return (arms[start : start + _ARMS] for start in range(0, len(arms), _ARMS))
+    held = (*_of(record, arms), RunRecord.held_at.is_not(None))
+    # One that was cancelled meanwhile stays so, until it is retried and comes here again.
+    over = update(RunRecord).where(*held, RunRecord.status.in_((Status.AT_RUNG, Status.PAUSED))).values(ended)
+    webhook_outbox.of_runs(session, session.scalars(over.returning(RunRecord.id)).all())
+    session.execute(update(RunRecord).where(*held).values(held_at=None))
 
 
 def _of(record: SearchRecord, arms: Sequence[int]) -> tuple[ColumnElement[bool], ...]:

@@ -335,7 +335,7 @@ class RunLogRecord(Base):
     run_id: Mapped[str] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True)
     """Number in the order in which lines were stored."""
-    at: Mapped[datetime]
+    time: Mapped[datetime]
     """Time of the line, by the clock of the worker."""
     level: Mapped[LogLevel]
     worker: Mapped[str]
@@ -351,7 +351,7 @@ class ResourceRecord(Base):
     run_id: Mapped[str] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True)
     """Number in the order in which samples were stored."""
-    at: Mapped[datetime]
+    time: Mapped[datetime]
     """End of the sample, by the clock of the worker."""
     seconds: Mapped[float]
     """Time that the sample covers."""
@@ -418,9 +418,9 @@ class GroupRecord(Base):
     """Address, "host:port", of the worker that holds the run."""
     seats: Mapped[int]
     """The most members."""
-    device: Mapped[str] = mapped_column(String, server_default="cpu")
+    device: Mapped[str] = mapped_column(String)
     """Type of the device that the run is trained on: members have the same, for the same bits."""
-    trained: Mapped[dict[str, int]] = mapped_column(JSON, default=dict, server_default="{}")
+    trained: Mapped[dict[str, int]] = mapped_column(JSON, default=dict)
     """Number of shards of the last round, by the worker that trained them."""
 
 
@@ -434,7 +434,7 @@ class MemberRecord(Base):
     fence: Mapped[int]
     """Fence of the run's claim."""
     lease_until: Mapped[datetime]
-    connection: Mapped[str] = mapped_column(String, server_default="")
+    connection: Mapped[str] = mapped_column(String)
     """Secret that the two workers prove to each other when they meet, another one for each membership."""
 
 
@@ -572,20 +572,6 @@ class WeightsUseRecord(UploadUseRecord):
     """An experiment that reads a file of a pretrained network."""
 
     __tablename__ = "weights_use"
-
-
-class DatasetKeyRecord(Base):
-    """An idempotency key of an uploaded data set."""
-
-    __tablename__ = "dataset_key"
-
-    principal: Mapped[str] = mapped_column(primary_key=True)
-    key: Mapped[str] = mapped_column(primary_key=True)
-    request_hash: Mapped[str] = mapped_column(String(64))
-    dataset_id: Mapped[str] = mapped_column(ForeignKey("dataset.id", ondelete="CASCADE"))
-    created_at: Mapped[datetime]
-
-    __table_args__ = (Index("dataset_key_by_dataset", "dataset_id"),)
 
 
 class KeyRecord(Base):

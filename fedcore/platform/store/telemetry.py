@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 class ResourceUse(NamedTuple):
     """Resources that a process used over some seconds."""
 
-    at: datetime
+    time: datetime
     """End of that time."""
     seconds: float
     cpu_cores: float
@@ -130,7 +130,7 @@ def _merged(group: Sequence[ResourceRecord]) -> Document:
     return {
         "run_id": last.run_id,
         "number": last.number,
-        "at": last.at,
+        "time": last.time,
         "seconds": seconds,
         "worker": last.worker,
         "cpu_cores": sum(sample.cpu_cores * sample.seconds for sample in group) / seconds,

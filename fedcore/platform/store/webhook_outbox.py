@@ -20,62 +20,44 @@ from fedcore.platform.webhooks.events import PING, EventKind
 
 _MOST_CHARACTERS = 2_000
 _LISTENED = select(exists().where(WebhookRecord.disabled_at.is_(None)))
-_EXPERIMENT = (
-    *(
-        ExperimentRecord.owner,
-        ExperimentRecord.id.label("experiment_id"),
-        ExperimentRecord.name,
-        ExperimentRecord.tags,
-    ),
-    *(ExperimentRecord.status, ExperimentRecord.error),
-)
-_RUN = (
-    *(
+_EXPERIMENTS = select(
+    ExperimentRecord.owner,
+    ExperimentRecord.id.label("experiment_id"),
+    ExperimentRecord.name,
+    ExperimentRecord.tags,
+    ExperimentRecord.status,
+    ExperimentRecord.error,
+).order_by(ExperimentRecord.id)
+_RUNS = (
+    select(
         RunRecord.owner,
         RunRecord.experiment_id,
         ExperimentRecord.name,
         ExperimentRecord.tags,
         RunRecord.id.label("run_id"),
         RunRecord.arm,
-    ),
-    *(
         RunRecord.arm_name,
         RunRecord.seed,
         RunRecord.status,
         RunRecord.done.label("rounds_done"),
         RunRecord.rounds.label("rounds_total"),
-    ),
-    *(RunRecord.diverged_round, RunRecord.stop_reason, RunRecord.error),
+        RunRecord.diverged_round,
+        RunRecord.stop_reason,
+        RunRecord.error,
+    )
+    .join(ExperimentRecord, ExperimentRecord.id == RunRecord.experiment_id)
+    .order_by(RunRecord.id)
 )
 
 
 def of_experiments(session: Session, experiment_ids: Sequence[str]) -> None:
     """Record that the statuses of these experiments have just changed to what they are."""
-    if not experiment_ids or not _anybody_listens(session):
-        return
-    wanted = ExperimentRecord.id.in_(experiment_ids)
-    listeners = _listeners(session, select(ExperimentRecord.owner).where(wanted))
-    if listeners:
-        rows = session.execute(select(*_EXPERIMENT).where(wanted).order_by(ExperimentRecord.id)).mappings()
-        changes = [(EventKind.of_experiment(row["status"]), dict(row)) for row in rows]
-        _write(session, [event for kind, facts in changes for event in _events_for(listeners, kind, facts)])
+    _record(session, _EXPERIMENTS, ExperimentRecord, experiment_ids, "experiment")
 
 
 def of_runs(session: Session, run_ids: Sequence[str]) -> None:
     """Record that the statuses of these runs have just changed to what they are."""
-    if not run_ids or not _anybody_listens(session):
-        return
-    wanted = RunRecord.id.in_(run_ids)
-    listeners = _listeners(session, select(RunRecord.owner).where(wanted))
-    if listeners:
-        query = (
-            select(*_RUN)
-            .join(ExperimentRecord, ExperimentRecord.id == RunRecord.experiment_id)
-            .where(wanted)
-            .order_by(RunRecord.id)
-        )
-        changes = [(EventKind.of_run(row["status"]), dict(row)) for row in session.execute(query).mappings()]
-        _write(session, [event for kind, facts in changes for event in _events_for(listeners, kind, facts)])
+    _record(session, _RUNS, RunRecord, run_ids, "run")
 
 
 def ping(session: Session, webhook_id: str) -> str:
@@ -83,9 +65,22 @@ def ping(session: Session, webhook_id: str) -> str:
     return _write(session, [(webhook_id, PING, {"webhook_id": webhook_id})])[0]
 
 
-def _anybody_listens(session: Session) -> bool:
-    """Return whether there is a webhook. Without one, a change of status costs no more than this."""
-    return bool(session.scalar(_LISTENED))
+def _record(
+    session: Session,
+    facts: Select[*tuple[Any, ...]],
+    record: type[ExperimentRecord | RunRecord],
+    ids: Sequence[str],
+    thing: str,
+) -> None:
+    # Without a webhook, a change of status costs no more than this.
+    if not ids or not session.scalar(_LISTENED):
+        return
+    wanted = record.id.in_(ids)
+    listeners = _listeners(session, select(record.owner).where(wanted))
+    if listeners:
+        rows = session.execute(facts.where(wanted)).mappings()
+        changes = [(EventKind(f"{thing}.{row['status'].value}"), dict(row)) for row in rows]
+        _write(session, [event for kind, found in changes for event in _events_for(listeners, kind, found)])
 
 
 def _listeners(session: Session, owners: Select[str]) -> Sequence[WebhookRecord]:

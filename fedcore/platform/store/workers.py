@@ -1,46 +1,22 @@
 """Workers: presence, and what each is doing."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from sqlalchemy import delete, select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from fedcore.platform.store import counters, fair_share
 from fedcore.platform.store.clock import sql_now
+from fedcore.platform.store.idempotency import dialect_of
 from fedcore.platform.store.leases import ANY_MEMORY
 from fedcore.platform.store.tables import WorkerRecord
 
 
-def seen(  # noqa: PLR0913 - one parameter per column
-    session: Session,
-    worker_id: str,
-    *,
-    host: str,
-    pid: int,
-    queues: Sequence[str],
-    device: str,
-    run_id: str | None,
-    memory_bytes: int | None = None,
-    packages: Sequence[str] = (),
-    datasets: Sequence[str] | None = None,
-) -> None:
-    """Record that a worker is present, which run it holds, the memory that a run on it may take, the
-    packages with components that it has, and files and folders of built-in data sets.
-    """
-    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
-    present = {
-        "host": host,
-        "pid": pid,
-        "queues": list(queues),
-        "device": device,
-        "run_id": run_id,
-        "memory_bytes": memory_bytes,
-        "packages": list(packages),
-        "datasets": None if datasets is None else list(datasets),
-    }
-    present |= {"seen_at": sql_now()}
-    first = dialect.insert(WorkerRecord).values(id=worker_id, started_at=sql_now(), **present)
+def seen(session: Session, /, worker_id: str, **reported: Any) -> None:
+    """Record that a worker is present, with the columns of `WorkerRecord` that it has `reported`."""
+    present = reported | {"seen_at": sql_now()}
+    first = dialect_of(session).insert(WorkerRecord).values(id=worker_id, started_at=sql_now(), **present)
     session.execute(first.on_conflict_do_update(index_elements=[WorkerRecord.id], set_=present))
 
 

@@ -89,12 +89,7 @@ def peak_bytes(limits: UploadLimits) -> int:
 
 
 def bound_memory(limits: UploadLimits) -> None:
-    """Let this process take no more memory than an upload within `limits` asks for.
-
-    macOS knows no such bound.
-    """
-    if sys.platform != "linux":
-        return
+    """Let this process take no more memory than an upload within `limits` asks for."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     wanted = _LIBRARIES_BYTES + peak_bytes(limits)
     resource.setrlimit(

@@ -129,14 +129,12 @@ def as_parquet(path: Path, form: str, columns: Mapping[str, str]) -> Rewritten:
     return parquet_of(table, columns)
 
 
-def parquet_of(
-    table: Any, columns: Mapping[str, str], class_names: Sequence[str] = (), candidates: Sequence[str] = ()
-) -> Rewritten:
+def parquet_of(table: Any, columns: Mapping[str, str], class_names: Sequence[str] = ()) -> Rewritten:
     """A table as a Parquet file in memory, its `columns` renamed. `class_names` are the names of
-    labels that are numbers, `candidates` columns that may hold labels. Raises UploadError.
+    labels that are numbers. Raises UploadError.
     """
     table = _renamed(table, columns)
-    refuse_unlabelled(table.column_names, candidates)
+    refuse_unlabelled(table.column_names)
     for place, name in enumerate(table.column_names):
         column = table.column(place).combine_chunks()
         if name != FEATURES:

@@ -2,8 +2,6 @@
 
 from enum import StrEnum
 
-from fedcore.platform.status import Status
-
 
 class EventKind(StrEnum):
     """`<thing>.<status>`: a thing has come to have this status."""
@@ -36,16 +34,6 @@ class EventKind(StrEnum):
     """It was given up after repeated faults."""
     RUN_CANCELLED = "run.cancelled"
     """A user has ended it."""
-
-    @classmethod
-    def of_experiment(cls, status: Status) -> "EventKind":
-        """An experiment has come to have this status."""
-        return cls(f"experiment.{status.value}")
-
-    @classmethod
-    def of_run(cls, status: Status) -> "EventKind":
-        """A run has come to have this status."""
-        return cls(f"run.{status.value}")
 
 
 PING = "webhook.ping"

@@ -124,7 +124,9 @@ class ExperimentCalls(UploadCalls):
     async def rounds(self, run_id: str, after: int = 0) -> AsyncGenerator[RoundRow, None]:
         """Return the rounds of a run after round `after`."""
         run_id = await self._id(RUNS, run_id)
-        while (page := await self._transport.read(MetricsPage, (RUNS, run_id, "metrics"), after=after)).items:
+        while (
+            page := await self._transport.read(MetricsPage, (RUNS, run_id, "metrics"), cursor=after)
+        ).items:
             for row in page.items:
                 yield row
             after = page.next
@@ -137,7 +139,7 @@ class ExperimentCalls(UploadCalls):
         """
         run_id = await self._id(RUNS, run_id)
         place, level = (RUNS, run_id, "logs"), LogLevel(level)
-        while (page := await self._transport.read(LogPage, place, after=after, level=level)).items:
+        while (page := await self._transport.read(LogPage, place, cursor=after, level=level)).items:
             for line in page.items:
                 yield line
             after = page.next
@@ -146,7 +148,7 @@ class ExperimentCalls(UploadCalls):
         """Iterate over the processor, memory and GPU use of a run after sample number `after`."""
         run_id = await self._id(RUNS, run_id)
         place = (RUNS, run_id, "resources")
-        while (page := await self._transport.read(ResourcePage, place, after=after)).items:
+        while (page := await self._transport.read(ResourcePage, place, cursor=after)).items:
             for sample in page.items:
                 yield sample
             after = page.next

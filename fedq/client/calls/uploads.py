@@ -9,7 +9,7 @@ from fedcore.errors import ExtensionError
 from fedq.client.bodies import UPLOAD_TIMEOUT_S, Pieces, Upload, dataset_name, file_of
 from fedq.client.calls import Calls
 from fedq.client.errors import UnreadableDataError
-from fedq.client.transport import Model, drop_absent
+from fedq.client.transport import Model
 from fedq.schemas import Bundle, BundlePage, Dataset, DatasetPage, Weights, WeightsPage
 
 DATASETS = "/v1/datasets"
@@ -22,9 +22,7 @@ CHECK_TIMEOUT_S = 300.0
 class UploadCalls(Calls):
     """Send, read and delete uploads."""
 
-    async def upload(
-        self, data: Upload, name: str | None = None, *, idempotency_key: str | None = None
-    ) -> Dataset:
+    async def upload(self, data: Upload, name: str | None = None) -> Dataset:
         """Upload an NPZ or Parquet file, or arrays by name, for use as
         `problem.dataset: {kind: uploaded, id: ...}`.
 
@@ -32,9 +30,8 @@ class UploadCalls(Calls):
         existing data set. Raises UnreadableDataError if the data cannot be read.
         """
         params = {"name": name or dataset_name(data)}
-        headers = drop_absent(**{"Idempotency-Key": idempotency_key})
         with file_of(data) as file:
-            return await self._upload(Dataset, DATASETS, file, headers=headers, params=params)
+            return await self._upload(Dataset, DATASETS, file, params=params)
 
     async def dataset(self, id: str) -> Dataset:
         """Return a data set with its shape, classes and client sizes."""

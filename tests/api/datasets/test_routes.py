@@ -109,16 +109,6 @@ def test_the_same_content_in_any_file_is_the_same_data_set(http: httpx.Client, s
     assert len(stored(settings)) == 1
 
 
-@pytest.mark.slow
-def test_an_idempotency_key_stands_for_one_upload(http: httpx.Client, settings: Settings) -> None:
-    key = {"Idempotency-Key": "once"}
-    first, again = (upload(http, npz(arrays()), **key) for _ in range(2))
-    assert (first.status_code, again.status_code, first.json()) == (201, 200, again.json())
-    other = upload(http, npz(arrays(test=None)), **key)
-    assert (other.status_code, other.json()["type"]) == (422, "urn:fedq:problem:idempotency")
-    assert len(stored(settings)) == 1
-
-
 WRONG: list[tuple[bytes, str, str]] = [
     (b"", "", "the file is empty; it must be NPZ (np.savez) or Parquet"),
     (b"a,b\n1,2\n", "", "must be NPZ"),

@@ -94,6 +94,9 @@ def test_refusals_by_a_quota_are_told_in_a_dry_run(
         assert _plan(bob, TWO_ARMS)["warnings"] == []
         submit_over_http(bob)
         assert _plan(bob, TWO_ARMS)["warnings"] == [
-            "would be rejected: quota max_waiting_runs exceeded: 7 queued or paused runs, limit 6"
+            (
+                "would be rejected: quota max_waiting_runs exceeded: 7 queued or paused runs, limit 6;"
+                " cancel some or wait"
+            )
         ]
         assert bob.post("/v1/experiments", json=TWO_ARMS).status_code == 403

@@ -26,7 +26,6 @@ READ = (
     "/arms/rows",
     "/experiments/{id}/claims",
     "/experiments/{id}/download/curves.csv",
-    "/experiments/{id}/download/results.json",
 )
 
 

@@ -71,7 +71,7 @@ def test_a_run_says_what_it_waits_for_until_there_is_a_worker_with_the_memory_it
         """A worker reports; what the run misses then, and how many of the queue are too large."""
         about = {"host": "here", "pid": 7, "queues": ["default"], "device": "cpu", "run_id": None}
         with rows.transaction() as session:
-            workers.seen(session, worker, memory_bytes=memory_bytes, **about)  # type: ignore[arg-type]
+            workers.seen(session, worker, memory_bytes=memory_bytes, **about)
         return waits_for(), http.get("/v1/queue").json()["items"][0]["too_large"]
 
     def waits_for() -> str | None:

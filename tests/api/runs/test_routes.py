@@ -83,9 +83,9 @@ def test_rows_are_polled_after_a_round(http: httpx.Client, rows: Database, datab
     first = http.get(place, params={"limit": 2}).json()
     assert ([row["round"] for row in first["items"]], first["next"]) == ([1, 2], 2)
     assert (first["items"][1]["train_loss"], first["items"][1]["extra"]) == (0.5, {"x": [1.0, 2.0]})
-    rest = http.get(place, params={"after": 2}).json()
+    rest = http.get(place, params={"cursor": 2}).json()
     assert ([row["round"] for row in rest["items"]], rest["next"], rest["status"]) == ([3], 3, "running")
-    none = http.get(place, params={"after": 3}).json()
+    none = http.get(place, params={"cursor": 3}).json()
     assert (none["items"], none["next"]) == ([], 3)
 
 
@@ -292,7 +292,7 @@ def test_lines_are_polled_after_a_number(http: httpx.Client, rows: Database, hel
     assert http.get(place, params={"cursor": 3}).json()["items"] == []
     note(rows, held, [line(4)])
     write(rows, runs.release, held)
-    new = http.get(place, params={"after": 3}).json()
+    new = http.get(place, params={"cursor": 3}).json()
     assert ([item["event"] for item in new["items"]], new["status"]) == (["event 4"], "queued")
 
 
@@ -336,7 +336,7 @@ def test_samples_are_polled_after_a_number(http: httpx.Client, rows: Database, h
     rest = http.get(first.links["next"]["url"]).json()
     assert ([item["number"] for item in rest["items"]], rest["next"]) == ([3], 3)
     end_run(rows, held)
-    none = http.get(place, params={"after": 3}).json()
+    none = http.get(place, params={"cursor": 3}).json()
     assert (none["items"], none["next"], none["status"]) == ([], 3, "succeeded")
 
 

@@ -67,7 +67,7 @@ def test_a_search_tells_what_it_decided_and_on_what(http: httpx.Client, ended: D
     assert "lr=0.04 1 1.5 1 of 9 3 promoted" in shown
     assert "lead to the same decisions" in shown
     # A page at a time.
-    pages = [http.get(place, params={"limit": 7, "after": after}).json() for after in (0, 7, 12)]
+    pages = [http.get(place, params={"limit": 7, "cursor": after}).json() for after in (0, 7, 12)]
     assert [[one["sequence"] for one in page["items"]] for page in pages] == [
         list(range(1, 8)),
         list(range(8, 13)),

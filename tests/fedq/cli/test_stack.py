@@ -17,7 +17,7 @@ from tests.support.access import bearer
 from tests.support.commands import START_S, interrupted, log_of, started, url_of
 from tests.support.forks import Forked, forked
 from tests.support.polling import eventually
-from workers.embedded.stack import ListenError, Stack
+from workers.embedded.stack import Stack, StackError
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +68,7 @@ def test_up_lets_other_machines_in_only_with_keys_and_says_how_to_make_one(place
     ) as made:
         assert made.wait(START_S) == 0, log_of(place).read_text()
     with (
-        pytest.raises(ListenError, match=r"cannot listen on 192\.0\.2\.1:8642"),
+        pytest.raises(StackError, match=r"cannot listen on 192\.0\.2\.1:8642"),
         Stack(Settings(_env_file=None, home=place / "home"), "192.0.2.1", 8642, [None]),
     ):
         pass

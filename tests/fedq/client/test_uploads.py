@@ -20,12 +20,7 @@ def test_a_file_and_the_arrays_in_it_are_the_same_data_set(client: Client, tmp_p
     file.write_bytes(npz(arrays()))
     made = client.upload(file)
     assert (made.name, made.clients, made.features) == ("hospitals.npz", 7, [4])
-    assert (
-        client.upload(arrays(), "again")
-        == client.upload(str(file), idempotency_key="once")
-        == client.dataset(made.id)
-        == made
-    )
+    assert client.upload(arrays(), "again") == client.upload(str(file)) == client.dataset(made.id) == made
     assert [item.id for item in client.datasets()] == [made.id]
 
 

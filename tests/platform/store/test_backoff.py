@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select, update
 
-from fedcore.platform.store import Database, Status, backoff, experiments, recovery, runs
+from fedcore.platform.store import Database, Status, backoff, lifecycle, recovery, runs
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import RunRecord
 from tests.builders.claims import ATTEMPTS, LEASE_S, QUEUE, WORKER, claim, commit, commit_slice
@@ -139,9 +139,9 @@ def test_retry_on_demand_need_not_wait(database: Database, way: str) -> None:
     experiment = submit(database)
     fail(database)
     stop, again = (
-        (experiments.pause, experiments.resume)
+        (lifecycle.pause, lifecycle.resume)
         if way.startswith("pause")
-        else (experiments.cancel, experiments.retry)
+        else (lifecycle.cancel, lifecycle.retry)
     )
     write(database, stop, experiment.id)
     write(database, again, experiment.id)
@@ -153,7 +153,7 @@ def test_a_failed_run_has_no_pause_and_is_retried_at_once(database: Database) ->
     while fail(database) is not Status.FAILED:
         time_passes(database)
     assert run_of(database, experiment).not_before is None
-    write(database, experiments.retry, experiment.id)
+    write(database, lifecycle.retry, experiment.id)
     assert claim(database).fence == ATTEMPTS + 1
 
 

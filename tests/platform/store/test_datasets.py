@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import event, text
 
 from fedcore.data.description import UploadedContent
-from fedcore.errors import IdempotencyError, ResourceNotFoundError, SpecificationError, StateConflictError
-from fedcore.platform.store import Database, datasets, experiments, extension, sharing
+from fedcore.errors import ResourceNotFoundError, SpecificationError, StateConflictError
+from fedcore.platform.store import Database, experiments, extension, sharing
 from fedcore.platform.store.datasets import DATASETS
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.tables import DatasetRecord
@@ -24,13 +24,11 @@ CONTENT = UploadedContent(
 SIZES = {"smallest": 6, "median": 7.0, "mean": 6.9, "largest": 8}
 
 
-def keep(
-    database: Database, name: str = "mine", *, digest: str = "0", owner: str = "ann", key: str | None = None
-) -> DatasetRecord:
+def keep(database: Database, name: str = "mine", *, digest: str = "0", owner: str = "ann") -> DatasetRecord:
     """Store a data set."""
     with database.transaction() as session:
         content = CONTENT.model_copy(update={"digest": digest * 64})
-        record = DATASETS.create(
+        return DATASETS.create(
             session,
             DATASETS.new_id(session),
             content.digest,
@@ -40,9 +38,6 @@ def keep(
             size_bytes=3_000,
             owner=owner,
         )
-        if key is not None:
-            datasets.claim(session, record, key=key, name=name)
-        return record
 
 
 def document(*records: DatasetRecord, **changes: Any) -> Document:
@@ -84,17 +79,6 @@ def test_the_same_content_is_kept_once_for_each_owner(database: Database) -> Non
 def test_uploads_of_the_same_content_at_once_make_one(database: Database) -> None:
     with ThreadPoolExecutor(8) as uploading:
         assert len({record.id for record in uploading.map(lambda _: keep(database), range(8))}) == 1
-
-
-def test_a_key_stands_for_one_content_and_name(database: Database) -> None:
-    first = keep(database, key="once")
-    assert keep(database, key="once").id == keep(database, key="twice").id == first.id
-    assert keep(database, digest="1", owner="bob", key="once").id != first.id
-    for changes in ({"digest": "1"}, {"name": "other"}):
-        with pytest.raises(IdempotencyError, match=f"created {first.id}"):
-            keep(database, key="once", **changes)
-    write(database, DATASETS.delete, first.id, "ann")
-    assert keep(database, digest="1", key="once").digest == "1" * 64
 
 
 def test_data_sets_are_listed_newest_first_a_page_at_a_time(database: Database) -> None:

@@ -33,7 +33,7 @@ def post(database: Database, key: str, *, owner: str = "ann", name: str = "one r
     made = write(
         database,
         experiments.create,
-        NewExperiment(specification(ONE_RUN, name=name), owner=owner, idempotency_key=key),
+        NewExperiment(specification(ONE_RUN, name=name), owner=owner, idempotency_key=key, request_hash=name),
     ).record
     return made.id
 
@@ -332,7 +332,8 @@ def test_a_page_of_an_owner_does_not_read_the_experiments_of_others(
 
 
 def new(name: str, **given: object) -> NewExperiment:
-    return NewExperiment(specification(ONE_RUN, name=name), **given)  # type: ignore[arg-type]
+    spec = specification(ONE_RUN, name=name)
+    return NewExperiment(spec, request_hash=name, **given)  # type: ignore[arg-type]
 
 
 def names(database: Database) -> list[str]:

@@ -15,7 +15,7 @@ from fedcore.errors import (
     StateConflictError,
 )
 from fedcore.platform.access import Scope
-from fedcore.platform.store import Database, Status, experiments, extension, keys, runs
+from fedcore.platform.store import Database, Status, experiments, extension, keys, lifecycle, runs
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.simulation.report import StopReason
@@ -96,7 +96,7 @@ def test_runs_that_diverged_or_stopped_early_stay_as_they_are(database: Database
 
 
 @pytest.mark.parametrize(
-    ("wish", "then"), [(None, "queued"), (experiments.pause, "paused"), (experiments.cancel, "cancelled")]
+    ("wish", "then"), [(None, "queued"), (lifecycle.pause, "paused"), (lifecycle.cancel, "cancelled")]
 )
 def test_a_worker_that_has_a_run_loses_it_and_what_was_requested_holds(
     database: Database, wish: Any, then: str
@@ -114,7 +114,7 @@ def test_a_worker_that_has_a_run_loses_it_and_what_was_requested_holds(
 def test_paused_runs_stay_paused_and_new_runs_wait_with_them(database: Database) -> None:
     made = submit(database, **TEN)
     finish(database, claim(database))
-    write(database, experiments.pause, made.id)
+    write(database, lifecycle.pause, made.id)
     assert extend(database, made, 20, [5]).status is Status.PAUSED
     assert {status for _, status, _, _ in standing(database, made)} == {"paused"}
 
@@ -167,7 +167,7 @@ def test_a_trace_that_is_too_short_points_at_the_rounds(database: Database) -> N
 
 def test_nothing_goes_on_where_all_runs_ended_badly_or_there_is_none(database: Database) -> None:
     made = submit(database, **TEN)
-    write(database, experiments.cancel, made.id)
+    write(database, lifecycle.cancel, made.id)
     with pytest.raises(StateConflictError, match="use `retry` to continue them"):
         extend(database, made, 20)
     with pytest.raises(ResourceNotFoundError):

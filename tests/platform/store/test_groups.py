@@ -12,7 +12,17 @@ from sqlalchemy import select, update
 
 from fedcore.errors import StaleLeaseError
 from fedcore.platform.access import Scope
-from fedcore.platform.store import Database, Status, experiments, fair_share, groups, keys, quotas, runs
+from fedcore.platform.store import (
+    Database,
+    Status,
+    experiments,
+    fair_share,
+    groups,
+    keys,
+    lifecycle,
+    quotas,
+    runs,
+)
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.fair_share import OwnerQueue
 from fedcore.platform.store.groups import Membership
@@ -70,7 +80,7 @@ def test_a_queued_run_comes_before_a_seat_and_ends_a_membership(database: Databa
 def test_a_paused_run_keeps_no_member_from_its_work(database: Database) -> None:
     announced(database)
     other = submit(database)
-    write(database, experiments.pause, other.id)
+    write(database, lifecycle.pause, other.id)
     assert join(database, "idle") is not None
 
 
@@ -105,7 +115,7 @@ def test_idle_workers_help_the_owner_whom_the_fewest_workers_serve(database: Dat
     helped = [join(database, f"idle {number}") for number in range(3)]
     chosen = [member.run.run_id for member in helped if member is not None]
     assert chosen == [second.run_id, first.run_id, second.run_id]
-    write(database, experiments.cancel, second.experiment_id)
+    write(database, lifecycle.cancel, second.experiment_id)
     write(database, runs.release, second)
     after = join(database, "another")
     assert after is not None
@@ -219,7 +229,7 @@ class Service:
         if self.leading:
             worker = next(iter(self.leading))
             held = self.leading.pop(worker)
-            write(self.database, experiments.cancel, held.experiment_id)
+            write(self.database, lifecycle.cancel, held.experiment_id)
             write(self.database, groups.close, held)
             write(self.database, runs.release, held)
 

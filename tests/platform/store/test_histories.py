@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 )
 
 from fedcore.errors import IdempotencyError, ResourceNotFoundError, StaleLeaseError, StateConflictError
-from fedcore.platform.store import ENDED, Database, RunRequest, Status, curves, experiments, runs
+from fedcore.platform.store import ENDED, Database, RunRequest, Status, curves, experiments, lifecycle, runs
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.lifecycle import derive_status
@@ -39,8 +39,8 @@ lease = strategies.sampled_from([LEASE_S, -1.0])
 """A lease that holds, or that of a worker about to crash."""
 wishes = strategies.sampled_from([RunRequest.PAUSE, RunRequest.CANCEL])
 ACTS = {
-    RunRequest.PAUSE: (experiments.pause, experiments.resume),
-    RunRequest.CANCEL: (experiments.cancel, experiments.retry),
+    RunRequest.PAUSE: (lifecycle.pause, lifecycle.resume),
+    RunRequest.CANCEL: (lifecycle.cancel, lifecycle.retry),
 }
 """How each is wished, and taken back."""
 
@@ -108,12 +108,13 @@ class History(RuleBasedStateMachine):
     def submit_once(self, key: str, seeds: int) -> Any:
         """With an idempotency key, which may have been used before."""
         spec = specification(ONE_RUN, seeds=list(range(seeds)))
+        new = NewExperiment(spec, idempotency_key=key, request_hash=str(seeds))
         known, count = self.keyed.get(key, (None, seeds))
         if count != seeds:
             with pytest.raises(IdempotencyError):
-                write(self.database, experiments.create, NewExperiment(spec, idempotency_key=key))
+                write(self.database, experiments.create, new)
             return multiple()
-        experiment = write(self.database, experiments.create, NewExperiment(spec, idempotency_key=key)).record
+        experiment = write(self.database, experiments.create, new).record
         if known is not None:
             assert experiment.id == known
             return multiple()

@@ -9,7 +9,7 @@ from threading import Barrier
 import pytest
 
 from fedcore.errors import ResourceNotFoundError, StateConflictError
-from fedcore.platform.store import Database, Status, experiments, runs
+from fedcore.platform.store import Database, Status, experiments, lifecycle, runs
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.lifecycle import derive_status
 from fedcore.platform.store.tables import ExperimentRecord
@@ -18,10 +18,10 @@ from tests.builders.experiments import run_of, runs_of, state_of, status_of, sub
 from tests.builders.transactions import on_postgresql, write
 
 ACTIONS: dict[str, Callable[..., ExperimentRecord]] = {
-    "cancel": experiments.cancel,
-    "pause": experiments.pause,
-    "resume": experiments.resume,
-    "retry": experiments.retry,
+    "cancel": lifecycle.cancel,
+    "pause": lifecycle.pause,
+    "resume": lifecycle.resume,
+    "retry": lifecycle.retry,
 }
 NOTHING_TO = "nothing to"
 PAUSED = "has failed; use `resume` to continue its paused runs"

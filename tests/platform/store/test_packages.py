@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event
 
 from fedcore.platform.store import (
     Database,
@@ -104,14 +104,16 @@ def test_idle_workers_without_the_packages_get_no_part_of_a_batch(database: Data
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_the_packages_of_queued_runs_are_read_from_the_partial_index(database: Database) -> None:
+    asked: list[tuple[str, Any]] = []
     with database.reading() as session:
-        statement = scheduler._needed(Status.QUEUED).compile(
-            session.get_bind(), compile_kwargs={"literal_binds": True}
+        session.connection()
+        event.listen(
+            session.get_bind(), "before_cursor_execute", lambda _, __, *given: asked.append(given[:2])
         )
-        plan = session.execute(text(f"EXPLAIN QUERY PLAN {statement}")).all()
-    searches = [step.detail for step in plan if " run" in step.detail]
-    assert searches
-    assert all("USING COVERING INDEX run_by_packages" in step for step in searches)
+        scheduler.usable_packages(session, [FEDEXP])
+        ((statement, parameters),) = asked
+        plan = session.connection().exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters).all()
+    assert "USING COVERING INDEX run_by_packages" in plan[0].detail
 
 
 def test_a_measure_of_a_package_can_be_read_by_its_name(database: Database) -> None:

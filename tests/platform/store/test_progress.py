@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedcore.platform.store import Database, Status, experiments, progress, runs
+from fedcore.platform.store import Database, Status, experiments, lifecycle, progress, runs
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.progress import UnfinishedRuns
 from tests.builders.claims import claim, commit, fail, finish
@@ -87,13 +87,13 @@ def test_each_run_has_a_position(database: Database) -> None:
     experiment = submit(database, seeds=[0, 1])
     commit(database, claim(database), 2)
     first, second = (run.id for run in runs_of(database, experiment))
-    positions = read(database, progress.run_snapshots, experiment.id)
+    positions = read(database, progress.experiment_snapshots, [experiment.id])[experiment.id].runs
     assert list(positions.items()) == [(first, (Status.RUNNING, 2)), (second, (Status.QUEUED, 0))]
 
 
 def test_the_depth_of_a_queue_counts_what_has_not_ended(database: Database) -> None:
     paused = submit(database, execution={"queue": "gpu"})
-    write(database, experiments.pause, paused.id)
+    write(database, lifecycle.pause, paused.id)
     submit(database, seeds=[0, 1, 2, 3])
     finish(database, claim(database))
     commit(database, claim(database), 3)

@@ -17,6 +17,7 @@ from fedcore.platform.store import (
     experiments,
     extension,
     keys,
+    lifecycle,
     quotas,
     runs,
     wait_reasons,
@@ -78,7 +79,7 @@ def test_more_runs_than_may_wait_are_refused_whole_until_some_wait_no_more(datab
     assert used(database, key_id).waiting_runs == 2
     claim(database)
     submit(database, key_id, runs=2)
-    write(database, experiments.cancel, experiment)
+    write(database, lifecycle.cancel, experiment)
     submit(database, key_id, runs=1)
     assert used(database, key_id).waiting_runs == 3
 
@@ -95,10 +96,10 @@ def test_a_key_without_quotas_and_another_key_are_not_held_up(database: Database
 def test_paused_runs_wait_too_and_go_on_without_being_counted_twice(database: Database) -> None:
     key_id = made(database, waiting_runs=2)
     experiment = submit(database, key_id, runs=2)
-    write(database, experiments.pause, experiment)
+    write(database, lifecycle.pause, experiment)
     with pytest.raises(QuotaError):
         submit(database, key_id)
-    assert write(database, experiments.resume, experiment).status == "queued"
+    assert write(database, lifecycle.resume, experiment).status == "queued"
 
 
 def test_a_retry_queues_no_more_than_may_wait(database: Database) -> None:
@@ -107,7 +108,7 @@ def test_a_retry_queues_no_more_than_may_wait(database: Database) -> None:
     fail(database, claim(database))
     submit(database, key_id)
     with pytest.raises(QuotaError, match="2 queued or paused runs"):
-        write(database, experiments.retry, experiment)
+        write(database, lifecycle.retry, experiment)
     assert read(database, experiments.find, experiment).status == "failed"
 
 
@@ -117,8 +118,8 @@ def test_seconds_are_spent_for_good_and_then_nothing_more_is_started(database: D
     held = commit(database, claim(database), 4)
     finish(database, held)
     assert used(database, key_id).compute_seconds == 2.0
-    write(database, experiments.pause, paused)
-    for act in (lambda: submit(database, key_id), lambda: write(database, experiments.resume, paused)):
+    write(database, lifecycle.pause, paused)
+    for act in (lambda: submit(database, key_id), lambda: write(database, lifecycle.resume, paused)):
         with pytest.raises(QuotaError, match=r"has used 2\.0 of 1\.0 seconds"):
             act()
     write(database, experiments.delete, experiment)
@@ -222,9 +223,9 @@ def test_rounds_that_another_key_adds_are_that_key_s_and_not_the_owner_s(databas
     finish(database, held)
     spent = 0.5 * (held.rounds - held.done)
     assert (used(database, ana).compute_seconds, used(database, gus).compute_seconds) == (2.5, spent)
-    write(database, experiments.cancel, experiment)
+    write(database, lifecycle.cancel, experiment)
     write(database, extension.extend, experiment, **longer | {"rounds": 10}, key_id=ana)
-    write(database, experiments.retry, experiment)
+    write(database, lifecycle.retry, experiment)
     write(database, experiments.delete, experiment)
     assert (used(database, ana), used(database, gus)) == (Usage(0, 0, 0, 2.5), Usage(0, 0, 0, spent))
 

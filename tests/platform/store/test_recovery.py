@@ -10,7 +10,7 @@ from fedcore.platform.store import (
     Database,
     RunRequest,
     Status,
-    experiments,
+    lifecycle,
     open_database,
     recovery,
     runs,
@@ -95,7 +95,7 @@ def test_request_of_the_user_for_a_lost_run_counts_more_than_its_attempts(
     experiment = submit(database)
     lose_claims(database, 2)
     claim(database, lease_s=-1)
-    write(database, getattr(experiments, wish), experiment.id)
+    write(database, getattr(lifecycle, wish), experiment.id)
     lose(database)
     run = run_of(database, experiment)
     assert (run.status, run.request, status_of(database, experiment)) == (status, RunRequest.NONE, status)
@@ -136,7 +136,7 @@ def test_however_much_waits_in_a_queue_runs_of_another_are_announced_at_once(dat
 
 def test_only_waiting_runs_are_announced(database: Database) -> None:
     paused = submit(database)
-    write(database, experiments.pause, paused.id)
+    write(database, lifecycle.pause, paused.id)
     submit(database)
     claim(database)
     assert wake(database) == []
@@ -152,11 +152,11 @@ def test_a_run_that_waits_again_is_announced_at_once(database: Database, way: st
         case "lost":
             lose_claims(database, 1)
         case "resume":
-            write(database, experiments.pause, experiment.id)
-            write(database, experiments.resume, experiment.id)
+            write(database, lifecycle.pause, experiment.id)
+            write(database, lifecycle.resume, experiment.id)
         case "retry":
-            write(database, experiments.cancel, experiment.id)
-            write(database, experiments.retry, experiment.id)
+            write(database, lifecycle.cancel, experiment.id)
+            write(database, lifecycle.retry, experiment.id)
     assert wake(database) == [run_of(database, experiment).id]
 
 

@@ -16,7 +16,16 @@ import pytest
 from sqlalchemy import select, update
 
 from fedcore.errors import ResourceNotFoundError, StaleLeaseError
-from fedcore.platform.store import Database, Status, WorkerDirective, curves, experiments, runs, workers
+from fedcore.platform.store import (
+    Database,
+    Status,
+    WorkerDirective,
+    curves,
+    experiments,
+    lifecycle,
+    runs,
+    workers,
+)
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import RunRecord
 from tests.builders.claims import (
@@ -52,7 +61,7 @@ def overtake(database: Database, held: Claim, since: str) -> None:
         case "paused" | "cancelled":
             write(
                 database,
-                {"paused": experiments.pause, "cancelled": experiments.cancel}[since],
+                {"paused": lifecycle.pause, "cancelled": lifecycle.cancel}[since],
                 held.experiment_id,
             )
             lose(database)
@@ -275,7 +284,7 @@ def test_a_committed_round_buys_new_attempts(database: Database) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "status"), [(experiments.pause, Status.PAUSED), (experiments.cancel, Status.CANCELLED)]
+    ("wish", "status"), [(lifecycle.pause, Status.PAUSED), (lifecycle.cancel, Status.CANCELLED)]
 )
 def test_an_error_does_not_keep_a_request_from_being_applied(
     database: Database, wish: Callable[..., Any], status: Status
@@ -361,7 +370,7 @@ def test_a_claim_is_written_to_the_run(database: Database) -> None:
 
 def test_nothing_is_claimed_where_nothing_waits(database: Database) -> None:
     experiment = submit(database)
-    write(database, experiments.pause, experiment.id)
+    write(database, lifecycle.pause, experiment.id)
     assert take_all(database, WORKER) == []
 
 

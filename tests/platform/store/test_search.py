@@ -13,7 +13,16 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from fedcore.errors import ResourceNotFoundError, StaleLeaseError, StateConflictError
-from fedcore.platform.store import ENDED, Database, Status, experiments, open_database, runs, search
+from fedcore.platform.store import (
+    ENDED,
+    Database,
+    Status,
+    experiments,
+    lifecycle,
+    open_database,
+    runs,
+    search,
+)
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import ArrivalRecord, ExperimentRecord, RunRecord
 from fedcore.simulation.halving import Decision, Verdict, replay
@@ -220,7 +229,7 @@ def test_an_arm_that_fails_is_the_worst_and_holds_nobody_up(database: Database, 
     (of_failed,) = (arrival for arrival in arrivals(database, experiment) if arrival.arm == 0)
     assert (of_failed.value, of_failed.verdict, of_failed.rank) == (None, Verdict.STOPPED, 9)
     # A retry brings the run to where its arm was stopped, and no further.
-    write(database, experiments.retry, experiment.id)
+    write(database, lifecycle.retry, experiment.id)
     drain(database)
     assert rounds_by_arm(database, experiment)[0] == {1}
     assert status_of(database, experiment) is Status.SUCCEEDED
@@ -248,16 +257,16 @@ def test_pause_holds_what_waits_at_a_rung_and_what_is_promoted_meanwhile(databas
     last = claim(database)
     for _ in range(8):
         come(database, claim(database))
-    write(database, experiments.pause, experiment.id)
+    write(database, lifecycle.pause, experiment.id)
     assert {run.status for run in runs_of(database, experiment)} == {Status.PAUSED, Status.RUNNING}
-    write(database, experiments.resume, experiment.id)
+    write(database, lifecycle.resume, experiment.id)
     assert {run.status for run in runs_of(database, experiment)} == {Status.AT_RUNG, Status.RUNNING}
-    write(database, experiments.pause, experiment.id)
+    write(database, lifecycle.pause, experiment.id)
     come(database, last)
     assert {run.arm for run in runs_of(database, experiment) if run.status is Status.PAUSED} == set(EXPECTED)
     assert status_of(database, experiment) is Status.PAUSED
     assert waiting(database) is None
-    write(database, experiments.resume, experiment.id)
+    write(database, lifecycle.resume, experiment.id)
     drain(database)
     assert_decided_as_recorded(database, experiment)
 
@@ -268,11 +277,11 @@ def test_cancel_ends_what_waits_at_a_rung_and_retry_puts_it_back(database: Datab
     last = claim(database)
     for _ in range(8):
         come(database, claim(database))
-    write(database, experiments.cancel, experiment.id)
+    write(database, lifecycle.cancel, experiment.id)
     come(database, last)
     assert {run.status for run in runs_of(database, experiment)} == {Status.CANCELLED}
     assert len(arrivals(database, experiment)) == 9
-    write(database, experiments.retry, experiment.id)
+    write(database, lifecycle.retry, experiment.id)
     drain(database)
     assert rounds_by_arm(database, experiment) == {arm: {EXPECTED.get(arm, 1)} for arm in range(9)}
     assert_decided_as_recorded(database, experiment)
@@ -329,7 +338,7 @@ WISHES = [("wish", name) for name in ("pause", "resume", "resume", "cancel", "re
 
 
 def steer(database: Database, wish: str, experiment: ExperimentRecord) -> None:
-    quietly(lambda: write(database, getattr(experiments, wish), experiment.id))
+    quietly(lambda: write(database, getattr(lifecycle, wish), experiment.id))
 
 
 def quietly(act: Callable[..., Any], *given: Any) -> None:
@@ -364,7 +373,7 @@ def test_results_that_come_at_once_are_each_counted_and_none_waits_for_another_i
     def act(one: Claim | None) -> None:
         other = open_database(database_url)
         if one is None:
-            for wish in (experiments.pause, experiments.resume) * 2:
+            for wish in (lifecycle.pause, lifecycle.resume) * 2:
                 in_time(write, other, wish, experiment.id)
         else:
             in_time(pause_or_finish, other, one)

@@ -40,7 +40,6 @@ KINDS: dict[str, tuple[Callable[[Database], Owned], Deletion]] = {
     "weights": (weights, lambda database, record: write(database, WEIGHTS.delete, record.digest, "ann")),
 }
 WITHOUT_OWNER = {
-    "claim": "finds nothing",
     "create": "returns what its owner has",
     "new_id": "finds nothing",
     "note_use": "records what `use` has found",

@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from fedcore.platform.store import Database, Status, experiments, open_database, runs, search, study
+from fedcore.platform.store import (
+    Database,
+    Status,
+    experiments,
+    lifecycle,
+    open_database,
+    runs,
+    search,
+    study,
+)
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.simulation.halving import Verdict
@@ -166,7 +175,7 @@ def test_a_trial_with_a_failed_run_has_no_value_and_the_study_goes_on(database: 
     assert [arm for arm, value in values.items() if value is None] == [0]
     assert len(values) == 6
     assert status_of(database, experiment) is Status.FAILED
-    write(database, experiments.retry, experiment.id)
+    write(database, lifecycle.retry, experiment.id)
     drain(database)
     assert status_of(database, experiment) is Status.SUCCEEDED
     # What followed from the failure stands.
@@ -177,13 +186,13 @@ def test_a_trial_with_a_failed_run_has_no_value_and_the_study_goes_on(database: 
 def test_trials_proposed_while_a_study_is_paused_wait_for_its_resumption(database: Database) -> None:
     experiment = studied(database, seeds=(0,))
     held = [claim(database) for _ in range(3)]
-    write(database, experiments.pause, experiment.id)
+    write(database, lifecycle.pause, experiment.id)
     for one in held:
         come(database, one)
     assert len(proposed(database, experiment)) == 6
     assert write(database, runs.claim, "worker-1", [QUEUE], 60.0) is None
     assert status_of(database, experiment) is Status.PAUSED
-    write(database, experiments.resume, experiment.id)
+    write(database, lifecycle.resume, experiment.id)
     drain(database)
     assert proposed(database, experiment) == expected((0,))
 
@@ -192,9 +201,9 @@ def test_trials_proposed_while_a_study_is_paused_wait_for_its_resumption(databas
 def test_a_cancelled_study_that_is_retried_proposes_the_same(database: Database) -> None:
     experiment = studied(database)
     come(database, claim(database))
-    write(database, experiments.cancel, experiment.id)
+    write(database, lifecycle.cancel, experiment.id)
     assert status_of(database, experiment) is Status.CANCELLED
-    write(database, experiments.retry, experiment.id)
+    write(database, lifecycle.retry, experiment.id)
     drain(database)
     assert proposed(database, experiment) == expected()
 

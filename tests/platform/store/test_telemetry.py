@@ -54,7 +54,7 @@ def test_lines_are_read_in_order_after_a_number_and_from_a_level_on(database: Da
     note(database, held, [line(6)])
     found = read(database, telemetry.log_lines, held.run_id)
     assert [(one.number, one.event) for one in found] == [(n, f"event {n}") for n in range(1, 7)]
-    assert (found[0].at, found[0].worker, found[0].fields) == (line(1).at, held.worker, {"number": 1})
+    assert (found[0].time, found[0].worker, found[0].fields) == (line(1).time, held.worker, {"number": 1})
     assert events(database, held, 4, 1) == ["event 5"]
     assert events(database, held, 0, 10, LogLevel.WARNING) == ["event 3", "event 4", "event 5"]
 
@@ -66,7 +66,7 @@ def test_samples_are_read_in_order_after_a_number(database: Database) -> None:
     note(database, held, samples=[full, sample(2)])
     note(database, held, samples=[sample(3)])
     first, *others = read(database, telemetry.resource_samples, held.run_id)
-    assert (first.at, first.seconds, first.worker) == (full.at, 1.0, held.worker)
+    assert (first.time, first.seconds, first.worker) == (full.time, 1.0, held.worker)
     assert (first.cpu_cores, first.memory_bytes) == (1.5, 100)
     assert (first.gpu_utilisation, first.gpu_memory_bytes) == (0.5, 2**40)
     assert [one.number for one in others] == [2, 3]
@@ -139,8 +139,8 @@ def test_samples_of_a_long_run_cover_all_of_its_time_evenly_and_lose_no_use(data
     assert max(one.memory_bytes for one in found) == 7_777
     assert max(one.seconds for one in found) < 6 * count / MAX_SAMPLES
     assert [one.number for one in found] == sorted(one.number for one in found)
-    assert [one.at for one in found] == sorted(one.at for one in found)
-    assert (found[-1].at, found[-1].number) == (sample(count - 1).at, count)
+    assert [one.time for one in found] == sorted(one.time for one in found)
+    assert (found[-1].time, found[-1].number) == (sample(count - 1).time, count)
 
 
 def test_merged_samples_keep_what_is_known_of_a_gpu(database: Database) -> None:

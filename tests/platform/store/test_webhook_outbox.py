@@ -8,7 +8,7 @@ from threading import Event
 
 import pytest
 
-from fedcore.platform.store import Database, Status, experiments, webhook_deliveries, webhooks
+from fedcore.platform.store import Database, Status, experiments, lifecycle, webhook_deliveries, webhooks
 from fedcore.platform.webhooks.events import ENDINGS, EventKind
 from tests.builders.claims import claim, commit, fail, finish, lose
 from tests.builders.experiments import run_of, runs_of, submit
@@ -54,8 +54,8 @@ def test_a_life_is_told_in_order_and_whole(database: Database) -> None:
 @pytest.mark.parametrize(
     ("act", "expected"),
     [
-        (experiments.cancel, ["run.cancelled", "experiment.cancelled"]),
-        (experiments.pause, ["run.paused", "experiment.paused"]),
+        (lifecycle.cancel, ["run.cancelled", "experiment.cancelled"]),
+        (lifecycle.pause, ["run.paused", "experiment.paused"]),
     ],
 )
 def test_actions_of_users_are_told_once_however_often_they_are_repeated(
@@ -71,10 +71,10 @@ def test_actions_of_users_are_told_once_however_often_they_are_repeated(
 def test_resumed_experiments_are_told(database: Database) -> None:
     hook = create_webhook(database)
     experiment = submit(database)
-    write(database, experiments.pause, experiment.id)
-    write(database, experiments.resume, experiment.id)
+    write(database, lifecycle.pause, experiment.id)
+    write(database, lifecycle.resume, experiment.id)
     fail(database, claim(database))
-    write(database, experiments.retry, experiment.id)
+    write(database, lifecycle.retry, experiment.id)
     assert pending_kinds(database, hook)[2:] == [
         *(
             "run.paused",
@@ -101,7 +101,7 @@ def test_a_change_that_is_rolled_back_is_not_told(database: Database) -> None:
     experiment = submit(database)
     before = pending_kinds(database, hook)
     with suppress(ZeroDivisionError), database.transaction() as session:
-        experiments.cancel(session, experiment.id)
+        lifecycle.cancel(session, experiment.id)
         raise ZeroDivisionError
     assert pending_kinds(database, hook) == before
     assert run_of(database, experiment).status is Status.QUEUED
@@ -135,7 +135,7 @@ def test_a_webhook_is_told_what_it_asked_for_of_its_owners_experiments(database:
     disabled = create_webhook(database, owner="ann")
     write(database, webhooks.disable, disabled.id, "by hand")
     for experiment in (first, second):
-        write(database, experiments.cancel, experiment.id)
+        write(database, lifecycle.cancel, experiment.id)
     stories = {
         name: [
             (kind, data_of(row)["experiment_id"])
@@ -179,7 +179,7 @@ def test_a_webhook_that_is_being_deleted_holds_up_a_change_and_does_not_spoil_it
     def cancel() -> Status:
         deleted.wait(60)
         waiting.set()
-        return write(database, experiments.cancel, experiment.id).status
+        return write(database, lifecycle.cancel, experiment.id).status
 
     with ThreadPoolExecutor(2) as both:
         gone, changed = both.submit(delete), both.submit(cancel)
@@ -188,16 +188,15 @@ def test_a_webhook_that_is_being_deleted_holds_up_a_change_and_does_not_spoil_it
 
 
 def test_every_status_has_its_event() -> None:
-    assert {EventKind.of_run(status).value for status in Status} == {f"run.{status}" for status in Status}
-    # Of a run only.
-    others = set(Status) - {Status.AT_RUNG}
-    assert {*map(EventKind.of_run, Status), *map(EventKind.of_experiment, others)} == set(EventKind)
+    # Experiments do not wait at rungs.
+    of_experiments = {f"experiment.{status}" for status in set(Status) - {Status.AT_RUNG}}
+    assert {kind.value for kind in EventKind} == {f"run.{status}" for status in Status} | of_experiments
 
 
 def test_a_deleted_experiment_still_has_its_end_told(database: Database) -> None:
     hook = create_webhook(database, kinds=ENDINGS)
     experiment = submit(database)
-    write(database, experiments.cancel, experiment.id)
+    write(database, lifecycle.cancel, experiment.id)
     write(database, experiments.delete, experiment.id)
     assert pending_kinds(database, hook) == ["experiment.cancelled"]
     assert read(database, webhook_deliveries.any_due)

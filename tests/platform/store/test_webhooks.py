@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy.exc import SQLAlchemyError
 
 from fedcore.errors import QuotaError, ResourceNotFoundError
-from fedcore.platform.store import Database, experiments, webhook_deliveries, webhooks
+from fedcore.platform.store import Database, lifecycle, webhook_deliveries, webhooks
 from tests.builders.experiments import submit
 from tests.builders.transactions import read, write
 from tests.builders.webhooks import (
@@ -74,7 +74,7 @@ def test_a_disabled_webhook_drops_what_it_was_to_be_told_and_says_why(database: 
     assert webhook_now(database, hook).disabled_reason == "its owner is on holiday"
     write(database, webhooks.enable, hook.id)
     assert webhook_now(database, hook).disabled_at is None
-    write(database, experiments.cancel, experiment.id)
+    write(database, lifecycle.cancel, experiment.id)
     assert pending_kinds(database, hook) == ["run.cancelled", "experiment.cancelled"]
 
 

@@ -60,7 +60,6 @@ def test_a_reader_that_ends_badly_or_never_refuses_the_upload(
         _apart(npz(arrays()), tmp_path, interpreter=str(reader), timeout_s=0.05)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="macOS does not bound the memory of a process")
 def test_a_reader_takes_no_more_memory_than_an_upload_may(tmp_path: Path) -> None:
     tight = tmp_path / "tight.py"
     tight.write_text(

@@ -56,7 +56,6 @@ for gpu in ("GPU-aaaa", None):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the stack does not fork")
 def test_a_forked_worker_sees_its_gpu_alone() -> None:
     """In a process of its own: the one of the tests has threads, and is not forked."""
     ended = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, check=True)

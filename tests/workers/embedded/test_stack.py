@@ -38,7 +38,6 @@ from tests.support.polling import eventually
 from tests.support.processes import served
 from tests.workers.embedded_stacks import children
 from workers.embedded.stack import (
-    ListenError,
     Stack,
     StackError,
     broker_command,
@@ -210,7 +209,7 @@ def test_a_port_in_use_is_named(place: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with (
-            pytest.raises(ListenError, match=f"cannot listen on 127.0.0.1:{port}"),
+            pytest.raises(StackError, match=f"cannot listen on 127.0.0.1:{port}"),
             _stack(place / "home", port),
         ):
             pass
@@ -346,7 +345,7 @@ def test_other_users_are_let_in_only_where_one_of_them_has_a_key(configured: Set
     with open_listener(configured, "localhost", 0, own) as listener:
         assert listener.getsockname()[0] in {"127.0.0.1", "::1"}
     with (
-        pytest.raises(ListenError, match=f"listening on {EVERYWHERE} .* `fedq key create OWNER --direct`"),
+        pytest.raises(StackError, match=f"listening on {EVERYWHERE} .* `fedq key create OWNER --direct`"),
         open_listener(configured, EVERYWHERE, 0, own),
     ):
         pass
