@@ -19,7 +19,6 @@ from scipy import stats
 from torch import Tensor
 
 from fedcore.core import Aggregate, Cohort, Vectors
-from fedcore.data.uploaded import DatasetStorage
 from fedcore.errors import SpecificationError
 from fedcore.privacy.base import POINTER, Neighbours
 from fedcore.random import generator
@@ -115,8 +114,6 @@ def audit_privacy(
     *,
     canaries_guessed: int = CANARIES,
     data_dir: Path | None = None,
-    storage: DatasetStorage | None = None,
-    weights_dir: Path | None = None,
     models_allowed: Sequence[str] = (),
 ) -> PrivacyReport:
     """Audit each arm of a specification, with its first seed.
@@ -126,12 +123,7 @@ def audit_privacy(
     arms = [(arm.name, arm.spec) for arm in spec.arms() if arm.spec.privacy is not None]
     if not arms:
         raise SpecificationError(POINTER, "is not given, so there is nothing to audit: add a mechanism")
-    sources: dict[str, Any] = {
-        "data_dir": data_dir,
-        "storage": storage,
-        "weights_dir": weights_dir,
-        "models_allowed": models_allowed,
-    }
+    sources: dict[str, Any] = {"data_dir": data_dir, "models_allowed": models_allowed}
     found = []
     for name, member in arms:
         seed = member.seeds[0]
@@ -199,8 +191,6 @@ class CanaryGame(Simulation):
         count: int = CANARIES,
         *,
         data_dir: Path | None = None,
-        storage: DatasetStorage | None = None,
-        weights_dir: Path | None = None,
         models_allowed: Sequence[str] = (),
     ) -> None:
         """Add `count` canaries, or as many as there is room for, to the run of a seed.
@@ -212,8 +202,6 @@ class CanaryGame(Simulation):
             prepare_audit(spec),
             seed,
             data_dir=data_dir,
-            storage=storage,
-            weights_dir=weights_dir,
             models_allowed=models_allowed,
         )
         self._mechanism, self._facts = spec.privacy, private_run(spec)
