@@ -191,19 +191,6 @@ def choose_specification(spec: Path | None, preset: str | None) -> Specification
             raise typer.BadParameter("give either a specification file or --preset NAME", param_hint="SPEC")
 
 
-Since = Annotated[
-    str | None,
-    typer.Option(
-        "--since",
-        metavar="PLACE",
-        help=(
-            "Start with `now`, i.e. the current status and newest round of each run, or with the `position`"
-            " of results."
-        ),
-    ),
-]
-
-
 def status(experiment: ExperimentId, as_json: AsJson = False) -> None:
     """Show an experiment and its runs. With --json, the runs are in the field `runs` of the
     experiment.
@@ -218,17 +205,15 @@ def status(experiment: ExperimentId, as_json: AsJson = False) -> None:
         stdout().print(views.experiment(found, runs))
 
 
-def watch(experiment: ExperimentId, since: Since = None, as_json: AsJson = False) -> None:
+def watch(experiment: ExperimentId, as_json: AsJson = False) -> None:
     """Follow an experiment until it is finished.
 
     With --json, print every event from the first round, one per line.
     """
-    if since is not None and not as_json:
-        raise typer.BadParameter("requires --json", param_hint="--since")
     with connect() as client:
         experiment = client.experiment(experiment).id
         if as_json:
-            for event in client.stream(experiment, since=since):
+            for event in client.stream(experiment):
                 echo_json(event.model_dump_json())
         else:
             follow(client, experiment)
