@@ -16,7 +16,7 @@ from api.http.parameters import NextLink
 from api.http.problems import describe_errors
 from fedcore.platform.store import Session, audit, keys, quotas
 from fedcore.platform.store.tables import KeyRecord
-from fedq.schemas import Key, KeyEdit, KeyPage, KeyRequest, KeyStanding, KeyUsage, Me, NewKey
+from fedq.schemas import Key, KeyEdit, KeyPage, KeyRequest, KeyStanding, KeyUsage, NewKey
 
 router = APIRouter(prefix="/v1", tags=["access"])
 
@@ -107,13 +107,10 @@ def revoke_key(_principal: Administrator, key_id: KeyId, state: AppStateDep, fac
 
 
 @router.get("/me", summary="Read the caller's key")
-def read_me(principal: Reader, database: DatabaseDep) -> Me:
+def read_me(principal: Reader, database: DatabaseDep) -> KeyStanding:
     """Return the key of the request with its scope and its use of quotas."""
     with database.reading() as session:
-        record = keys.find(session, principal.key_id)
-        return Me(
-            key=Key.model_validate(record), usage=KeyUsage.model_validate(quotas.usage(session, record))
-        )
+        return _standing(session, keys.find(session, principal.key_id))
 
 
 def _standing(session: Session, record: KeyRecord) -> KeyStanding:

@@ -31,7 +31,6 @@ from fedq.schemas.keys import (
     KeyRequest,
     KeyStanding,
     KeyUsage,
-    Me,
     NewKey,
 )
 from fedq.schemas.reproductions import (
@@ -179,7 +178,6 @@ __all__ = [
     "LogLine",
     "LogPage",
     "MadeOtherwise",
-    "Me",
     "Member",
     "MetricDirection",
     "MetricResult",

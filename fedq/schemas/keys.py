@@ -137,10 +137,6 @@ class KeyStanding(Schema):
     """Use of its quotas."""
 
 
-class Me(KeyStanding):
-    """The key that authenticated the request."""
-
-
 class AuditEntry(Schema):
     """A change, or an attempt at one."""
 

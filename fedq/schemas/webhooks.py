@@ -149,17 +149,9 @@ class ExperimentMessage(Schema):
     """The experiment."""
 
 
-class RunMessageData(Schema):
+class RunMessageData(ExperimentMessageData):
     """The run that a message is about, at the moment of the change."""
 
-    owner: UserName
-    """Owner of the experiment."""
-    experiment_id: ExperimentId
-    """The experiment."""
-    name: ExperimentName
-    """Name of the experiment."""
-    tags: Tags
-    """Tags of the experiment."""
     run_id: RunId
     """The run."""
     arm: int
@@ -168,8 +160,6 @@ class RunMessageData(Schema):
     """Name of its arm."""
     seed: int
     """Its seed."""
-    status: Status
-    """The new status."""
     rounds_done: int
     """Committed rounds."""
     rounds_total: int

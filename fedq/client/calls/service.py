@@ -22,7 +22,6 @@ from fedq.schemas import (
     KeyPage,
     KeyRequest,
     KeyStanding,
-    Me,
     NewKey,
     NewWebhook,
     Preset,
@@ -105,9 +104,9 @@ KEYS = "/v1/keys"
 class KeyCalls(Calls):
     """Create, read, edit and revoke API keys."""
 
-    async def me(self) -> Me:
+    async def me(self) -> KeyStanding:
         """Return the key of this client with its scope and use of quotas."""
-        return await self._transport.read(Me, "/v1/me")
+        return await self._transport.read(KeyStanding, "/v1/me")
 
     async def create_key(self, wanted: KeyRequest) -> NewKey:
         """Create an API key; its `key` is not shown again. For administrators."""
