@@ -208,12 +208,13 @@ def _state(part: object) -> dict[str, str]:
     """Attributes of an object, by name, in a form that can be compared; without cached properties."""
     names = [field.name for field in fields(part)] if is_dataclass(part) else []
     held = {**{name: getattr(part, name) for name in names}, **getattr(part, "__dict__", {})}
-    cached = {name for base in type(part).__mro__ for name, value in vars(base).items() if _is_cache(value)}
+    cached = {
+        name
+        for base in type(part).__mro__
+        for name, value in vars(base).items()
+        if isinstance(value, cached_property)
+    }
     return {name: _written(value) for name, value in held.items() if name not in cached}
-
-
-def _is_cache(value: object) -> bool:
-    return isinstance(value, cached_property)
 
 
 def _written(value: object) -> str:
@@ -414,7 +415,8 @@ def declared_properties_hold(subject: Subject) -> None:
             subject.component,
         )
     if spec.own_weights:
-        other = combine(parts.aggregator, deltas, _reweighted(cohort)).direction
+        reweighted = replace(cohort, weights=cohort.weights.flip(0))
+        other = combine(parts.aggregator, deltas, reweighted).direction
         off = float((other - combined.direction).abs().max())
         require(
             off <= 1e-9,
@@ -570,10 +572,6 @@ def _check_names(what: str, declared: tuple[str, ...], found: Mapping[str, Any],
 def _server_state(parts: Parts) -> dict[str, Tensor]:
     x = parts.x.repeat(parts.rule.models_kept())
     return {name: torch.full_like(x, value) for name, value in parts.server.start().items()}
-
-
-def _reweighted(cohort: Cohort) -> Cohort:
-    return replace(cohort, weights=cohort.weights.flip(0))
 
 
 def _on(subject: Subject, base: dict[str, Any]) -> runs.Make:

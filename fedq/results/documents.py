@@ -6,22 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from fedq.schemas import RoundRow
+from fedq.schemas import ImportedExperiment, ImportedRun, RoundRow
 
-EXPERIMENT = ("id", "name", "tags", "created_at", "specification", "provenance")
+EXPERIMENT = tuple(ImportedExperiment.model_fields)
 """Fields of the experiment in a results file."""
-RUN = (
-    "id",
-    "arm",
-    "seed",
-    "status",
-    "diverged_round",
-    "stop_reason",
-    "error",
-    "started_at",
-    "finished_at",
-    "provenance",
-)
+RUN = tuple(name for name in ImportedRun.model_fields if name != "rows")
 """Fields of a run in a results file, besides its rows."""
 
 Row = Mapping[str, Any]
