@@ -116,11 +116,10 @@ GROUPS: dict[str, tuple[str, str, dict[str, Callable[..., None]]]] = {
     ),
     "weights": (
         "Discovery",
-        "Upload, list, show and delete pretrained weights.",
+        "Upload, list and delete pretrained weights.",
         {
             "add": uploads.add_weights,
             "list": uploads.list_weights,
-            "show": uploads.show_weights,
             "delete": uploads.delete_weights,
         },
     ),
