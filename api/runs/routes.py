@@ -31,7 +31,7 @@ from fedcore.platform.store import (
 from fedcore.platform.store.tables import RunRecord
 from fedcore.platform.store.telemetry import MAX_LINES, MAX_SAMPLES
 from fedcore.settings import Settings
-from fedq.schemas import LogPage, MetricsPage, ResourcePage, RoundRow, Run, RunEdit, RunPage
+from fedq.schemas import LogPage, MetricsPage, Page, ResourcePage, RoundRow, Run, RunEdit
 
 router = APIRouter(prefix="/v1", tags=["runs"])
 
@@ -70,14 +70,14 @@ def read_runs(
     settings: SettingsDep,
     limit: Limit = 1_000,
     cursor: Cursor = None,
-) -> RunPage:
+) -> Page[Run]:
     """Return the runs in the order of arms and seeds."""
     with database.reading() as session:
         experiments.find(session, experiment_id, principal.sees)
         records = runs.of_experiment(session, experiment_id, after=cursor, limit=limit + 1)
         page, more = records[:limit], records[limit:]
         held = wait_reasons.reasons(session, page, settings.seen_seconds)
-    return RunPage(
+    return Page[Run](
         items=[run_answer(record, held.get(record.id)) for record in page],
         next=link(page[-1].id if more else None),
     )

@@ -1,10 +1,10 @@
 """Response and request models of the API."""
 
 from fedq.schemas.arms import ArmFigures as ArmFigures
-from fedq.schemas.arms import ArmPage as ArmPage
 from fedq.schemas.arms import ArmRow as ArmRow
 from fedq.schemas.arms import ArmSeed as ArmSeed
 from fedq.schemas.base import Flaw as Flaw
+from fedq.schemas.base import Page as Page
 from fedq.schemas.base import ProblemDetails as ProblemDetails
 from fedq.schemas.base import Schema as Schema
 from fedq.schemas.experiments import AccessEdit as AccessEdit
@@ -14,7 +14,6 @@ from fedq.schemas.experiments import ArmSummary as ArmSummary
 from fedq.schemas.experiments import Experiment as Experiment
 from fedq.schemas.experiments import ExperimentEdit as ExperimentEdit
 from fedq.schemas.experiments import ExperimentExtension as ExperimentExtension
-from fedq.schemas.experiments import ExperimentPage as ExperimentPage
 from fedq.schemas.experiments import ExperimentSummary as ExperimentSummary
 from fedq.schemas.experiments import MetricDirection as MetricDirection
 from fedq.schemas.experiments import Plan as Plan
@@ -26,10 +25,8 @@ from fedq.schemas.experiments import SearchPlan as SearchPlan
 from fedq.schemas.experiments import SharedAccess as SharedAccess
 from fedq.schemas.experiments import Stretch as Stretch
 from fedq.schemas.keys import AuditEntry as AuditEntry
-from fedq.schemas.keys import AuditPage as AuditPage
 from fedq.schemas.keys import Key as Key
 from fedq.schemas.keys import KeyEdit as KeyEdit
-from fedq.schemas.keys import KeyPage as KeyPage
 from fedq.schemas.keys import KeyRequest as KeyRequest
 from fedq.schemas.keys import KeyStanding as KeyStanding
 from fedq.schemas.keys import KeyUsage as KeyUsage
@@ -73,17 +70,14 @@ from fedq.schemas.runs import RoundEvent as RoundEvent
 from fedq.schemas.runs import RoundRow as RoundRow
 from fedq.schemas.runs import Run as Run
 from fedq.schemas.runs import RunEdit as RunEdit
-from fedq.schemas.runs import RunPage as RunPage
 from fedq.schemas.runs import StatusEvent as StatusEvent
 from fedq.schemas.service import Bundle as Bundle
 from fedq.schemas.service import BundleFileInfo as BundleFileInfo
-from fedq.schemas.service import BundlePage as BundlePage
 from fedq.schemas.service import Catalog as Catalog
 from fedq.schemas.service import CatalogBlock as CatalogBlock
 from fedq.schemas.service import Check as Check
 from fedq.schemas.service import ClientSizes as ClientSizes
 from fedq.schemas.service import Dataset as Dataset
-from fedq.schemas.service import DatasetPage as DatasetPage
 from fedq.schemas.service import GroupWorker as GroupWorker
 from fedq.schemas.service import Health as Health
 from fedq.schemas.service import Kind as Kind
@@ -94,7 +88,6 @@ from fedq.schemas.service import QueueDepth as QueueDepth
 from fedq.schemas.service import Queues as Queues
 from fedq.schemas.service import Readiness as Readiness
 from fedq.schemas.service import Weights as Weights
-from fedq.schemas.service import WeightsPage as WeightsPage
 from fedq.schemas.service import Worker as Worker
 from fedq.schemas.service import WorkerGroup as WorkerGroup
 from fedq.schemas.service import Workers as Workers
@@ -108,5 +101,4 @@ from fedq.schemas.webhooks import RunMessage as RunMessage
 from fedq.schemas.webhooks import RunMessageData as RunMessageData
 from fedq.schemas.webhooks import Webhook as Webhook
 from fedq.schemas.webhooks import WebhookEdit as WebhookEdit
-from fedq.schemas.webhooks import WebhookPage as WebhookPage
 from fedq.schemas.webhooks import WebhookRequest as WebhookRequest

@@ -13,7 +13,6 @@ from fedq.schemas.base import (
     ArmName,
     ExperimentId,
     ExperimentName,
-    Page,
     RequestBody,
     RunId,
     Schema,
@@ -108,10 +107,6 @@ class NewWebhook(Webhook):
 
     secret: str = Field(examples=["whsec_<base64>"])
     """Signing secret, `whsec_...`. It is not shown again."""
-
-
-class WebhookPage(Page[Webhook]):
-    """A page of webhooks, newest first."""
 
 
 class ExperimentMessageData(Schema):

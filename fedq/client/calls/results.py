@@ -18,7 +18,7 @@ from fedq.results import tables
 from fedq.results.frames import Frame
 from fedq.results.presentation import figure_file
 from fedq.results.tables import arms_of, rows_of
-from fedq.schemas import ArmPage, ArmRow, Comparison, Experiment, Results, Run, Theory
+from fedq.schemas import ArmRow, Comparison, Experiment, Page, Results, Run, Theory
 
 if TYPE_CHECKING:
     from fedq import model_export
@@ -141,7 +141,7 @@ class OutcomeCalls(ExperimentCalls):
         size = ARMS_PAGE if limit is None else min(limit, ARMS_PAGE)
         params = drop_absent(experiment=experiments, limit=size, **wanted)
         found: list[ArmRow] = []
-        pages = self._transport.walk(ArmPage, "/v1/arms", **params)
+        pages = self._transport.walk(Page[ArmRow], "/v1/arms", **params)
         async with aclosing(pages):
             async for arm in pages:
                 found.append(arm)
