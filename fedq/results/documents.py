@@ -4,7 +4,8 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from io import BufferedIOBase
+from typing import Any
 
 from fedq.schemas import ImportedExperiment, ImportedRun, RoundRow
 
@@ -16,15 +17,8 @@ RUN = tuple(name for name in ImportedRun.model_fields if name != "rows")
 Row = Mapping[str, Any]
 
 
-class Writable(Protocol):
-    """A file that is written to, compressed or not."""
-
-    def write(self, data: bytes, /) -> object:
-        """Append `data`."""
-
-
 def write_results(
-    file: Writable,
+    file: BufferedIOBase,
     experiment: Row,
     runs: Iterable[tuple[Row, Sequence[Row]]],
     exported_at: datetime,
