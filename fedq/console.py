@@ -4,9 +4,22 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 
 from fedcore.visible_text import visible
+
+
+def progress_bars(console: Console, *, disable: bool = False) -> Progress:
+    """Bars whose tasks have a field `note`, shown behind the time."""
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}", markup=False),
+    )
+    return Progress(*columns, console=console, disable=disable)
 
 
 class PlainConsole(Console):

@@ -13,7 +13,7 @@ from api.http.problems import InvalidDocumentError, describe_errors
 from fedcore.platform.store import arms, experiments
 from fedcore.platform.store.arms import ArmFilter
 from fedcore.platform.store.tables import ExperimentRecord
-from fedq.schemas import ArmPage
+from fedq.schemas import ArmRow, Page
 
 router = APIRouter(prefix="/v1/arms", tags=["results"])
 
@@ -94,7 +94,7 @@ async def read_arms(
     fields: FieldNames = None,
     limit: Limit = 200,
     cursor: Cursor = None,
-) -> ArmPage:
+) -> Page[ArmRow]:
     """Return arms with settings, status, and best and final metrics over the seeds.
 
     An absent setting or metric is never equal, less or greater, nor unequal; `is null` finds it.
@@ -102,7 +102,7 @@ async def read_arms(
     wanted = fields_of(None if fields is None else filters.columns_of(fields))
     order = filters.order_of(sort or "")
 
-    def work() -> ArmPage:
+    def work() -> Page[ArmRow]:
         with state.database.reading() as session:
             for id in selected.experiments or ():
                 experiments.find(session, id, selected.seen_by)
@@ -111,6 +111,6 @@ async def read_arms(
             except LookupError:
                 detail = f"must be the `next` of a page of these arms, not {cursor!r}; start again without it"
                 raise InvalidDocumentError.at("?cursor", detail) from None
-        return ArmPage(items=[arm_answer(entry, wanted) for entry in page.items], next=link(page.next))
+        return Page[ArmRow](items=[arm_answer(entry, wanted) for entry in page.items], next=link(page.next))
 
     return await state.reading_gate.run(principal.owner, work)

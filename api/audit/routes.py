@@ -9,7 +9,7 @@ from api.http.dependencies import Cursor, DatabaseDep, OwnerFilter, TargetFilter
 from api.http.parameters import NextLink
 from api.http.problems import describe_errors
 from fedcore.platform.store import audit
-from fedq.schemas import AuditEntry, AuditPage
+from fedq.schemas import AuditEntry, Page
 
 router = APIRouter(prefix="/v1/audit", tags=["access"])
 
@@ -25,8 +25,10 @@ def read_audit(
     target: TargetFilter = None,
     limit: Limit = 50,
     cursor: Cursor = None,
-) -> AuditPage:
+) -> Page[AuditEntry]:
     """Return all changes and refused attempts, newest first."""
     with database.reading() as session:
         page = audit.page(session, owner=owner, target=target, limit=limit, cursor=cursor)
-    return AuditPage(items=[AuditEntry.model_validate(record) for record in page.items], next=link(page.next))
+    return Page[AuditEntry](
+        items=[AuditEntry.model_validate(record) for record in page.items], next=link(page.next)
+    )

@@ -12,7 +12,7 @@ from api.http.dependencies import AppStateDep, created
 from api.http.problems import describe_errors
 from api.uploads import add_routes, digest_in_path, upload_body
 from fedcore.platform.store import bundles
-from fedq.schemas import Bundle, BundlePage
+from fedq.schemas import Bundle, Page
 
 router = APIRouter(prefix="/v1/bundles", tags=["code bundles"])
 BUNDLE_DIGEST = digest_in_path("bundle_digest")
@@ -75,7 +75,7 @@ add_routes(
     BUNDLE_DIGEST,
     Bundle.model_validate,
     Bundle,
-    BundlePage,
+    Page[Bundle],
     operation="bundle",
     listing="read_bundles",
     facts_read="its files and components",

@@ -10,7 +10,7 @@ from api.http.dependencies import DATASET_ID, AppStateDep, created
 from api.http.problems import describe_errors
 from api.uploads import Received, add_routes, upload_body
 from fedcore.platform.store import datasets
-from fedq.schemas import Dataset, DatasetPage
+from fedq.schemas import Dataset, Page
 
 router = APIRouter(prefix="/v1/datasets", tags=["data sets"])
 
@@ -73,7 +73,7 @@ add_routes(
     DATASET_ID,
     dataset_answer,
     Dataset,
-    DatasetPage,
+    Page[Dataset],
     operation="dataset",
     listing="read_datasets",
     facts_read="its shape, classes and client sizes",

@@ -57,7 +57,8 @@ from fedq.schemas import (
     Experiment,
     ExperimentEdit,
     ExperimentExtension,
-    ExperimentPage,
+    ExperimentSummary,
+    Page,
     Plan,
     SharedAccess,
 )
@@ -185,7 +186,7 @@ def submit_experiment(
 @router.get("", responses=describe_errors(422), summary="List experiments")
 def read_experiments(
     wanted: Wanted, database: DatabaseDep, link: NextLink, limit: Limit = 50, cursor: Cursor = None
-) -> ExperimentPage:
+) -> Page[ExperimentSummary]:
     """Return experiments, newest first; your own and experiments that others share with you.
     Administrators see the experiments of all owners.
 
@@ -194,7 +195,7 @@ def read_experiments(
     with database.reading() as session:
         page = experiments.page(session, wanted, limit=limit, cursor=cursor)
         progresses = progress.progress_of(session, [record.id for record in page.items])
-    return ExperimentPage(
+    return Page[ExperimentSummary](
         items=[summary_answer(record, progresses[record.id]) for record in page.items], next=link(page.next)
     )
 

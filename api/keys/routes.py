@@ -16,7 +16,7 @@ from api.http.parameters import NextLink
 from api.http.problems import describe_errors
 from fedcore.platform.store import Session, audit, keys, quotas
 from fedcore.platform.store.tables import KeyRecord
-from fedq.schemas import Key, KeyEdit, KeyPage, KeyRequest, KeyStanding, KeyUsage, NewKey
+from fedq.schemas import Key, KeyEdit, KeyRequest, KeyStanding, KeyUsage, NewKey, Page
 
 router = APIRouter(prefix="/v1", tags=["access"])
 
@@ -48,11 +48,11 @@ def create_key(_principal: Administrator, document: Document, database: Database
 @router.get("/keys", responses=describe_errors(422), summary="List keys")
 def read_keys(
     _principal: Administrator, database: DatabaseDep, link: NextLink, limit: Limit = 50, cursor: Cursor = None
-) -> KeyPage:
+) -> Page[Key]:
     """Return keys, including revoked ones, newest first."""
     with database.reading() as session:
         page = keys.page(session, limit=limit, cursor=cursor)
-    return KeyPage(items=[Key.model_validate(record) for record in page.items], next=link(page.next))
+    return Page[Key](items=[Key.model_validate(record) for record in page.items], next=link(page.next))
 
 
 @router.get("/keys/{key_id}", responses=describe_errors(404, 422), summary="Read a key")

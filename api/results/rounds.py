@@ -22,6 +22,7 @@ from fedq.results.tables import (
     RUN_COLUMNS,
     as_text,
     cell_of,
+    known_types,
     parameter_types,
 )
 
@@ -76,7 +77,7 @@ class RoundsFile:
         import pyarrow as pa
         from pyarrow import parquet
 
-        types = parameter_types(self._every) | _types(pa)
+        types = parameter_types(self._every) | known_types()
         types |= {name: pa.list_(pa.float64()) for name, is_list in self._lists.items() if is_list}
         schema = pa.schema([(name, types.get(name, pa.float64())) for name in self._columns])
         with closing(parquet.ParquetWriter(file, schema)) as writer:
@@ -100,13 +101,3 @@ def _value(row: StoredRound, name: str) -> Any:
 
 def _csv_cell(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, list) else value
-
-
-def _types(pa: Any) -> dict[str, Any]:
-    integers = ("arm", "seed", "round", "local_steps", "bytes_up", "bytes_down")
-    texts = ("run_id", "arm_name", *PLACE_COLUMNS)
-    return {
-        **dict.fromkeys(integers, pa.int64()),
-        **dict.fromkeys(texts, pa.string()),
-        "committed_at": pa.timestamp("us", "UTC"),
-    }

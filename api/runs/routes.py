@@ -35,12 +35,12 @@ from fedq.schemas import (
     LogLine,
     LogPage,
     MetricsPage,
+    Page,
     ResourcePage,
     ResourceSample,
     RoundRow,
     Run,
     RunEdit,
-    RunPage,
 )
 
 router = APIRouter(prefix="/v1", tags=["runs"])
@@ -80,14 +80,14 @@ def read_runs(
     settings: SettingsDep,
     limit: Limit = 1_000,
     cursor: Cursor = None,
-) -> RunPage:
+) -> Page[Run]:
     """Return the runs in the order of arms and seeds."""
     with database.reading() as session:
         experiments.find(session, experiment_id, principal.sees)
         records = runs.of_experiment(session, experiment_id, after=cursor, limit=limit + 1)
         page, more = records[:limit], records[limit:]
         held = wait_reasons.reasons(session, page, settings.seen_seconds)
-    return RunPage(
+    return Page[Run](
         items=[run_answer(record, held.get(record.id)) for record in page],
         next=link(page[-1].id if more else None),
     )

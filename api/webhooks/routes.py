@@ -17,7 +17,7 @@ from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.status import DeliveryStatus
 from fedcore.platform.store import Session, audit, experiments, webhook_deliveries, webhooks
 from fedcore.platform.store.tables import WebhookRecord
-from fedq.schemas import Delivery, NewWebhook, Webhook, WebhookEdit, WebhookPage, WebhookRequest
+from fedq.schemas import Delivery, NewWebhook, Page, Webhook, WebhookEdit, WebhookRequest
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
 
@@ -70,11 +70,11 @@ async def create_webhook(
 @router.get("", responses=describe_errors(422), summary="List webhooks")
 def read_webhooks(
     principal: Reader, database: DatabaseDep, link: NextLink, limit: Limit = 50, cursor: Cursor = None
-) -> WebhookPage:
+) -> Page[Webhook]:
     """Return webhooks, newest first; administrators see the webhooks of all owners."""
     with database.reading() as session:
         page = webhooks.page(session, owner=principal.sees, limit=limit, cursor=cursor)
-    return WebhookPage(items=[webhook_answer(record) for record in page.items], next=link(page.next))
+    return Page[Webhook](items=[webhook_answer(record) for record in page.items], next=link(page.next))
 
 
 @router.get("/{webhook_id}", responses=describe_errors(404, 422), summary="Read a webhook")

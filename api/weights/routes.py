@@ -16,7 +16,7 @@ from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.tables import WeightsRecord
 from fedcore.platform.store.weights import WEIGHTS
 from fedcore.platform.uploads.weights import inspect
-from fedq.schemas import Weights, WeightsPage
+from fedq.schemas import Page, Weights
 
 router = APIRouter(prefix="/v1/weights", tags=["weights"])
 
@@ -56,7 +56,7 @@ add_routes(
     digest_in_path("weights_digest"),
     Weights.model_validate,
     Weights,
-    WeightsPage,
+    Page[Weights],
     operation="weights",
     listing="read_weights_page",
     facts_read="their content, tensors and size",

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fedcore.lazy import np
+
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
@@ -27,14 +28,10 @@ class Series:
 
     def has(self, metric: str) -> bool:
         """True if a round has a value of this measure."""
-        import numpy as np
-
         return not np.isnan(self.columns[metric]).all()
 
     def listed(self, metric: str) -> list[float | None]:
         """A measure by round; None where the round has none."""
-        import numpy as np
-
         absent = np.isnan(self.columns[metric])
         if absent.all():
             return [None] * len(absent)
@@ -45,8 +42,6 @@ class Series:
 
     def bounds(self, metric: str) -> list[float]:
         """The lowest and the highest value of a measure; none where it has none."""
-        import numpy as np
-
         values = self.columns[metric]
         return [float(np.nanmin(values)), float(np.nanmax(values))] if self.has(metric) else []
 
@@ -55,8 +50,6 @@ class Series:
 
         None where there is none.
         """
-        import numpy as np
-
         values = self.columns[metric]
         known = np.flatnonzero(~np.isnan(values))
         if not len(known):
@@ -65,6 +58,4 @@ class Series:
 
     def total(self, metric: str) -> float:
         """The sum of a measure over the rounds that have it."""
-        import numpy as np
-
         return float(np.nansum(self.columns[metric]))

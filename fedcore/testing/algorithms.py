@@ -27,7 +27,7 @@ from fedcore.core import (
 )
 from fedcore.engine.local_solver import evaluates_elsewhere
 from fedcore.spec import ExperimentSpec
-from fedcore.testing import runs
+from fedcore.testing import runs, trials
 from fedcore.testing.finding import CheckFailedError, require
 from fedcore.testing.randomness import no_global_randomness
 from fedcore.testing.subject import EXACT, SAMPLED, Subject
@@ -208,12 +208,13 @@ def _state(part: object) -> dict[str, str]:
     """Attributes of an object, by name, in a form that can be compared; without cached properties."""
     names = [field.name for field in fields(part)] if is_dataclass(part) else []
     held = {**{name: getattr(part, name) for name in names}, **getattr(part, "__dict__", {})}
-    cached = {name for base in type(part).__mro__ for name, value in vars(base).items() if _is_cache(value)}
+    cached = {
+        name
+        for base in type(part).__mro__
+        for name, value in vars(base).items()
+        if isinstance(value, cached_property)
+    }
     return {name: _written(value) for name, value in held.items() if name not in cached}
-
-
-def _is_cache(value: object) -> bool:
-    return isinstance(value, cached_property)
 
 
 def _written(value: object) -> str:
@@ -414,7 +415,8 @@ def declared_properties_hold(subject: Subject) -> None:
             subject.component,
         )
     if spec.own_weights:
-        other = combine(parts.aggregator, deltas, _reweighted(cohort)).direction
+        reweighted = replace(cohort, weights=cohort.weights.flip(0))
+        other = combine(parts.aggregator, deltas, reweighted).direction
         off = float((other - combined.direction).abs().max())
         require(
             off <= 1e-9,
@@ -433,18 +435,6 @@ def declared_properties_hold(subject: Subject) -> None:
     )
 
 
-def engines_agree(subject: Subject) -> None:
-    """Engines that accept the algorithm all agree to 1e-9 in float64."""
-    runs.engines_agree(_on(subject, EXACT))
-    runs.engines_agree(_on(subject, SAMPLED))
-
-
-def a_resumed_run_is_bit_identical(subject: Subject) -> None:
-    """A run resumed at any round ends with the same bits."""
-    runs.resumes_at_every_round(_on(subject, EXACT))
-    runs.resumes_at_every_round(_on(subject, SAMPLED))
-
-
 def the_work_is_that_of_fedavg(subject: Subject) -> None:
     """Clients, local steps and mini-batches are the same as FedAvg's under the same seed."""
 
@@ -452,17 +442,6 @@ def the_work_is_that_of_fedavg(subject: Subject) -> None:
         return ExperimentSpec.model_validate({**SAMPLED, **changes})
 
     runs.does_the_same_work(_on(subject, SAMPLED), plain)
-
-
-def randomness_is_keyed(subject: Subject) -> None:
-    """Nothing is drawn from a global random generator."""
-    runs.uses_keyed_randomness(subject, _on(subject, EXACT))
-    runs.uses_keyed_randomness(subject, _on(subject, SAMPLED))
-
-
-def a_run_on_quadratics_descends(subject: Subject) -> None:
-    """A run on strongly convex quadratics stays finite, and ends at a lower loss than it begins."""
-    runs.descends(_on(subject, EXACT), lambda: _ascending(subject))
 
 
 def the_declared_fixed_point_holds(subject: Subject) -> None:
@@ -496,11 +475,6 @@ def the_declared_fixed_point_holds(subject: Subject) -> None:
         " correction has another weight or sign than in the paper",
         subject.component,
     )
-
-
-def memory_does_not_grow(subject: Subject) -> None:
-    """Checkpoints and memory do not grow over rounds."""
-    runs.keeps_no_growing_state(_on(subject, EXACT))
 
 
 def combine(aggregator: Aggregator, deltas: Tensor, cohort: Cohort) -> Aggregate:
@@ -600,10 +574,6 @@ def _server_state(parts: Parts) -> dict[str, Tensor]:
     return {name: torch.full_like(x, value) for name, value in parts.server.start().items()}
 
 
-def _reweighted(cohort: Cohort) -> Cohort:
-    return replace(cohort, weights=cohort.weights.flip(0))
-
-
 def _on(subject: Subject, base: dict[str, Any]) -> runs.Make:
     """Make experiments with the algorithm or aggregator on the problem of `base`."""
 
@@ -613,6 +583,8 @@ def _on(subject: Subject, base: dict[str, Any]) -> runs.Make:
     return make
 
 
+_IN_RUNS = trials.checks_in_runs(lambda subject: (_on(subject, EXACT), _on(subject, SAMPLED)))
+_ON_QUADRATICS = trials.checks_on_quadratics(lambda subject: _on(subject, EXACT), _ascending)
 DECLARATIONS = (
     declared_memory_is_what_is_used,
     the_affine_form_is_that_of_direction,
@@ -625,13 +597,13 @@ ALGORITHM = (
     given_tensors_are_not_changed,
     shapes_hold_for_one_client_and_a_cohort,
     *DECLARATIONS,
-    randomness_is_keyed,
-    a_run_on_quadratics_descends,
+    _IN_RUNS.randomness,
+    _ON_QUADRATICS.descent,
     the_declared_fixed_point_holds,
-    engines_agree,
-    a_resumed_run_is_bit_identical,
+    _IN_RUNS.engines,
+    _IN_RUNS.resumption,
     the_work_is_that_of_fedavg,
-    memory_does_not_grow,
+    _ON_QUADRATICS.memory,
 )
 AGGREGATOR = tuple(
     check

@@ -11,7 +11,7 @@ from torch import Tensor
 from fedcore.core import Compressor
 from fedcore.engine.compressed_links import message_rngs, send
 from fedcore.random import generator
-from fedcore.testing import runs
+from fedcore.testing import runs, trials
 from fedcore.testing.finding import require
 from fedcore.testing.subject import EXACT, SAMPLED, Subject
 
@@ -140,21 +140,6 @@ def a_single_number_arrives(subject: Subject) -> None:
         )
 
 
-def engines_agree_with_it(subject: Subject) -> None:
-    """Engines all agree to 1e-9 with the component in the run."""
-    runs.engines_agree(_on(subject, SAMPLED))
-
-
-def randomness_of_a_run_is_keyed(subject: Subject) -> None:
-    """Nothing is drawn from a global random generator during a run."""
-    runs.uses_keyed_randomness(subject, _on(subject, SAMPLED))
-
-
-def a_resumed_run_with_it_is_bit_identical(subject: Subject) -> None:
-    """A run resumed at any round ends with the same bits."""
-    runs.resumes_at_every_round(_on(subject, SAMPLED))
-
-
 def the_state_has_the_declared_names(subject: Subject) -> None:
     """`step` gives a change [D], and the state that `start` names."""
     optimiser = subject.spec().build()
@@ -171,16 +156,6 @@ def the_state_has_the_declared_names(subject: Subject) -> None:
         "`start` does not name a vector that `step` returns",
         optimiser.step,
     )
-
-
-def a_run_on_quadratics_with_it_descends(subject: Subject) -> None:
-    """A run on strongly convex quadratics stays finite, and ends at a lower loss than it begins."""
-    runs.descends(_on(subject, EXACT))
-
-
-def memory_does_not_grow_with_it(subject: Subject) -> None:
-    """Checkpoints and memory do not grow over rounds."""
-    runs.keeps_no_growing_state(_on(subject, EXACT))
 
 
 def _built(subject: Subject) -> Compressor:
@@ -202,12 +177,14 @@ def _on(subject: Subject, base: dict[str, Any]) -> runs.Make:
     return lambda **changes: subject.experiment(base, path, **changes)
 
 
-_RUNS = (
-    randomness_of_a_run_is_keyed,
-    a_run_on_quadratics_with_it_descends,
-    engines_agree_with_it,
-    a_resumed_run_with_it_is_bit_identical,
-    memory_does_not_grow_with_it,
+_IN_RUNS = trials.checks_in_runs(lambda subject: [_on(subject, SAMPLED)])
+_ON_QUADRATICS = trials.checks_on_quadratics(lambda subject: _on(subject, EXACT))
+_TRIED = (
+    _IN_RUNS.randomness,
+    _ON_QUADRATICS.descent,
+    _IN_RUNS.engines,
+    _IN_RUNS.resumption,
+    _ON_QUADRATICS.memory,
 )
 MESSAGE = (
     a_message_is_the_same_alone_and_in_a_cohort,
@@ -217,5 +194,5 @@ MESSAGE = (
     messages_have_whole_bytes,
     a_single_number_arrives,
 )
-COMPRESSOR = (*MESSAGE, *_RUNS)
-SERVER_OPTIMISER = (the_state_has_the_declared_names, *_RUNS)
+COMPRESSOR = (*MESSAGE, *_TRIED)
+SERVER_OPTIMISER = (the_state_has_the_declared_names, *_TRIED)

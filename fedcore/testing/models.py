@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from fedcore.data.base import DataShape
 from fedcore.models.layers import build_module, in_evaluation, trained_count
-from fedcore.spec import ExperimentSpec
-from fedcore.testing import runs
+from fedcore.testing import runs, trials
 from fedcore.testing.finding import CheckFailedError, require
 from fedcore.testing.randomness import no_global_randomness
 from fedcore.testing.subject import IMAGES, Subject
@@ -90,18 +87,6 @@ def its_initial_parameters_follow_from_the_seed(subject: Subject) -> None:
     )
 
 
-def it_trains_alike_in_every_engine(subject: Subject) -> None:
-    """Engines all agree to 1e-9 in float64, for a model of 8 x 8 images."""
-    if _trainable(subject):
-        runs.engines_agree(_make(subject))
-
-
-def a_resumed_run_of_it_is_bit_identical(subject: Subject) -> None:
-    """A run resumed at any round ends with the same bits."""
-    if _trainable(subject):
-        runs.resumes_at_every_round(_make(subject))
-
-
 def find_shape(subject: Subject) -> DataShape:
     """The first of the usual shapes of data that the model accepts."""
     spec, reasons = subject.spec(), []
@@ -117,12 +102,6 @@ def find_shape(subject: Subject) -> DataShape:
         "`misfit` refuses all of them",
         spec.misfit,
     )
-
-
-def _trainable(subject: Subject) -> bool:
-    """True if the model takes small images and is small enough to be trained in a check."""
-    spec = subject.spec()
-    return find_shape(subject) is DIGITS and spec.parameter_count(DIGITS) <= 100_000
 
 
 def module_of(subject: Subject, shape: DataShape) -> nn.Module:
@@ -143,18 +122,19 @@ def inputs_of(shape: DataShape) -> Tensor:
     return torch.randn(BATCH, *shape.features, generator=generator)
 
 
-def _make(subject: Subject) -> runs.Make:
-    def make(**changes: Any) -> ExperimentSpec:
-        return subject.experiment(IMAGES, "problem.model", **changes)
+def _makes(subject: Subject) -> list[runs.Make]:
+    """Experiments with the model; none unless it takes small images and is small enough to be trained."""
+    if find_shape(subject) is not DIGITS or subject.spec().parameter_count(DIGITS) > 100_000:
+        return []
+    return [lambda **changes: subject.experiment(IMAGES, "problem.model", **changes)]
 
-    return make
 
-
+_IN_RUNS = trials.checks_in_runs(_makes)
 MODEL = (
     it_fits_some_data,
     it_has_the_parameters_it_says,
     its_samples_do_not_mix,
     its_initial_parameters_follow_from_the_seed,
-    it_trains_alike_in_every_engine,
-    a_resumed_run_of_it_is_bit_identical,
+    _IN_RUNS.engines,
+    _IN_RUNS.resumption,
 )

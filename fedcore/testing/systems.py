@@ -17,7 +17,7 @@ from fedcore.spec import ExperimentSpec
 from fedcore.spec.privacy import private_run
 from fedcore.systems.availability import Availability, TraceAvailable
 from fedcore.systems.cohorts import draw
-from fedcore.testing import runs
+from fedcore.testing import runs, trials
 from fedcore.testing.finding import require
 from fedcore.testing.privacy.coupled import CoupledAudit
 from fedcore.testing.privacy.noise import noise_findings
@@ -184,11 +184,6 @@ def epsilon_grows_with_rounds_and_falls_with_noise(subject: Subject) -> None:
     )
 
 
-def engines_agree_with_it(subject: Subject) -> None:
-    """A private run has the same result on every engine that supports it."""
-    runs.engines_agree(RUNS["privacy"](subject))
-
-
 def availability_is_keyed(subject: Subject) -> None:
     """Who can be reached in a round depends on (seed, round) alone, and `has` agrees with `all`."""
     everyone = np.arange(POPULATION)
@@ -280,26 +275,6 @@ def noise_is_normal_and_used_once(subject: Subject) -> None:
     )
 
 
-def a_resumed_run_with_it_is_bit_identical(subject: Subject) -> None:
-    """A run resumed at any round ends with the same bits."""
-    runs.resumes_at_every_round(RUNS[subject.family](subject))
-
-
-def a_resumed_run_on_the_parts_is_bit_identical(subject: Subject) -> None:
-    """A run on digits, if they can be divided so, ends with the same bits when it is resumed."""
-    make = RUNS[subject.family](subject)
-    try:
-        make()
-    except SpecificationError:
-        return  # it needs other data
-    runs.resumes_at_every_round(make)
-
-
-def nothing_is_drawn_globally(subject: Subject) -> None:
-    """Nothing is drawn from a global random generator during a run."""
-    runs.uses_keyed_randomness(subject, RUNS[subject.family](subject))
-
-
 def _labels(subject: Subject) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Ten classes and as many owners as clients, with enough samples."""
     count = max(2_000, 100 * subject.spec().clients)
@@ -376,28 +351,42 @@ RUNS: dict[str, Callable[[Subject], runs.Make]] = {
 }
 """The experiments in which each family is tried."""
 
+
+def _makes(subject: Subject) -> list[runs.Make]:
+    """The experiment of the family; none where a partition needs other data."""
+    make = RUNS[subject.family](subject)
+    try:
+        make()
+    except SpecificationError:
+        if subject.family != "partitions":
+            raise
+        return []
+    return [make]
+
+
+_IN_RUNS = trials.checks_in_runs(_makes)
 PARTITION = (
     parts_divide_the_samples,
     a_partition_depends_on_its_seed_alone,
-    a_resumed_run_on_the_parts_is_bit_identical,
+    _IN_RUNS.resumption,
 )
 PARTICIPATION = (
     draws_are_clients,
     draws_are_keyed,
     expected_draws_are_those_of_draw,
     cohorts_are_the_same_for_all_algorithms,
-    nothing_is_drawn_globally,
-    a_resumed_run_with_it_is_bit_identical,
+    _IN_RUNS.randomness,
+    _IN_RUNS.resumption,
 )
-AVAILABILITY = (availability_is_keyed, nothing_is_drawn_globally, a_resumed_run_with_it_is_bit_identical)
-ATTACK = (honest_changes_are_left_alone, nothing_is_drawn_globally, a_resumed_run_with_it_is_bit_identical)
+AVAILABILITY = (availability_is_keyed, _IN_RUNS.randomness, _IN_RUNS.resumption)
+ATTACK = (honest_changes_are_left_alone, _IN_RUNS.randomness, _IN_RUNS.resumption)
 PRIVACY = (
     epsilon_grows_with_rounds_and_falls_with_noise,
     nothing_leaves_a_run_but_what_is_released,
     noise_is_normal_and_used_once,
-    engines_agree_with_it,
-    nothing_is_drawn_globally,
-    a_resumed_run_with_it_is_bit_identical,
+    _IN_RUNS.engines,
+    _IN_RUNS.randomness,
+    _IN_RUNS.resumption,
 )
-WORK = (work_is_keyed, nothing_is_drawn_globally, a_resumed_run_with_it_is_bit_identical)
-DEVICE_RATE = (figures_are_keyed, nothing_is_drawn_globally, a_resumed_run_with_it_is_bit_identical)
+WORK = (work_is_keyed, _IN_RUNS.randomness, _IN_RUNS.resumption)
+DEVICE_RATE = (figures_are_keyed, _IN_RUNS.randomness, _IN_RUNS.resumption)

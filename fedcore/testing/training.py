@@ -12,7 +12,7 @@ from fedcore.data.base import DATA_DIR
 from fedcore.data.federated import FederatedData, UndividedDataset, validate_samples
 from fedcore.errors import DataUnavailableError, SpecificationError
 from fedcore.spec import ExperimentSpec
-from fedcore.testing import runs
+from fedcore.testing import runs, trials
 from fedcore.testing.finding import CheckFailedError, require
 from fedcore.testing.randomness import no_global_randomness
 from fedcore.testing.subject import EXACT, IMAGES, SAMPLED, Document, Subject
@@ -213,28 +213,6 @@ def step_sizes_are_positive_and_repeatable(subject: Subject) -> None:
     )
 
 
-def engines_agree_with_it(subject: Subject) -> None:
-    """Engines that accept the component all agree to 1e-9."""
-    runs.engines_agree(_run(subject))
-
-
-def a_resumed_run_with_it_is_bit_identical(subject: Subject) -> None:
-    """A run resumed at any round ends with the same bits."""
-    runs.resumes_at_every_round(_run(subject))
-
-
-def randomness_of_a_run_is_keyed(subject: Subject) -> None:
-    """Nothing is drawn from a global random generator during a run."""
-    runs.uses_keyed_randomness(subject, _run(subject))
-
-
-def a_run_on_quadratics_with_it_descends(subject: Subject) -> None:
-    """A run on strongly convex quadratics with a small step size stays finite, and ends at a lower loss
-    than it begins.
-    """
-    runs.descends(_local(subject, EXACT))
-
-
 def _loaded(subject: Subject) -> UndividedDataset | FederatedData | None:
     """The data; None if they are not on this machine."""
     spec = subject.spec().for_seed(SEED)
@@ -301,19 +279,20 @@ def _run(subject: Subject) -> runs.Make:
     return _local(subject, SAMPLED)
 
 
-_RUNS = (randomness_of_a_run_is_keyed, engines_agree_with_it, a_resumed_run_with_it_is_bit_identical)
+_IN_RUNS = trials.checks_in_runs(lambda subject: [_run(subject)])
+_ON_QUADRATICS = trials.checks_on_quadratics(lambda subject: _local(subject, EXACT))
 DATASET = (
     its_samples_have_the_shape_it_says,
     loading_is_repeatable,
     a_resumed_run_on_the_data_is_bit_identical,
 )
 TRANSFORM = (views_keep_shape_and_do_not_mix,)
-LOSS = (losses_are_per_sample, the_declared_residual_is_the_gradient, *_RUNS)
+LOSS = (losses_are_per_sample, the_declared_residual_is_the_gradient, *_IN_RUNS)
 LOCAL_OPTIMISER = (
     steps_hold_for_one_client_and_a_cohort,
     the_declared_momentum_is_that_of_step,
     the_declared_linearity_is_that_of_step,
-    a_run_on_quadratics_with_it_descends,
-    *_RUNS,
+    _ON_QUADRATICS.descent,
+    *_IN_RUNS,
 )
-LR_SCHEDULE = (step_sizes_are_positive_and_repeatable, a_run_on_quadratics_with_it_descends, *_RUNS)
+LR_SCHEDULE = (step_sizes_are_positive_and_repeatable, _ON_QUADRATICS.descent, *_IN_RUNS)

@@ -33,7 +33,7 @@ from fedq.cli import (
 from fedq.cli.lazy import clients, components, configuration, packages, version
 from fedq.cli.terminal import (
     MEANINGS,
-    Commands,
+    CommandGroup,
     ExitCode,
     advice,
     code_of,
@@ -116,11 +116,10 @@ GROUPS: dict[str, tuple[str, str, dict[str, Callable[..., None]]]] = {
     ),
     "weights": (
         "Discovery",
-        "Upload, list, show and delete pretrained weights.",
+        "Upload, list and delete pretrained weights.",
         {
             "add": uploads.add_weights,
             "list": uploads.list_weights,
-            "show": uploads.show_weights,
             "delete": uploads.delete_weights,
         },
     ),
@@ -235,14 +234,22 @@ def _check_installation() -> None:
 
 def application() -> typer.Typer:
     """The command line with every command."""
-    app = Commands(help=HELP, epilog=EPILOG, no_args_is_help=True, add_completion=True)
+    app = typer.Typer(
+        cls=CommandGroup,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        help=HELP,
+        epilog=EPILOG,
+        no_args_is_help=True,
+    )
     app.callback(help=HELP)(_begin)
     for panel, commands in PANELS.items():
         for command in commands:
             app.command(command.__name__.rstrip("_").replace("_", "-"), rich_help_panel=panel)(command)
     for name, (panel, about, members) in GROUPS.items():
         alone = COMMANDS_OF_GROUPS.get(name)
-        group = Commands(help=about, no_args_is_help=alone is None, invoke_without_command=alone is not None)
+        group = typer.Typer(
+            help=about, no_args_is_help=alone is None, invoke_without_command=alone is not None
+        )
         if alone is not None:
             group.callback()(alone)
         for member, command in members.items():

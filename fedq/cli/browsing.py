@@ -15,7 +15,7 @@ from fedcore.platform import local_credentials
 from fedcore.platform.status import Status
 from fedq.cli import connection, views
 from fedq.cli.connection import connect
-from fedq.cli.lazy import parameters, presentation, specs, validation
+from fedq.cli.lazy import parameters, presentation, specs, tables, validation
 from fedq.cli.terminal import (
     AsJson,
     Limit,
@@ -157,32 +157,13 @@ def arms(
         stdout().print(_arms_table(found, all_settings=fields is not None))
 
 
-IDENTITY = ("experiment_id", "arm", "name", "status")
-NOT_SHOWN = frozenset(
-    {
-        "experiment_name",
-        "created_at",
-        "rounds_done",
-        "rounds_total",
-        "diverged",
-        "stopped",
-        "seeds",
-        "run_id",
-        "seed",
-        "seconds",
-        "megabytes_sent",
-    }
-)
-
-
 def _arms_table(found: Frame, *, all_settings: bool) -> Table:
     """Table of arms: settings that differ, or all, and metrics with their spread."""
     metrics = [column for column in found.columns if _is_metric(column)]
-    statistics = tuple(f"{name}." for name in (*metrics, "seconds", "megabytes_sent"))
+    statistics = tuple(f"{name}." for name in (*metrics, *tables.ESTIMATED))
+    others = {*tables.ARM_COLUMNS, *tables.ESTIMATED, *metrics, "seeds", "run_id", "seed"}
     settings = [
-        column
-        for column in found.columns
-        if column not in {*IDENTITY, *NOT_SHOWN, *metrics} and not column.startswith(statistics)
+        column for column in found.columns if column not in others and not column.startswith(statistics)
     ]
     if not all_settings:
         settings = [path for path in settings if len({repr(line.get(path)) for line in found}) > 1]

@@ -7,7 +7,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +17,7 @@ from rich.text import Text
 from fedcore.platform.status import Status
 from fedq.cli import connection, views
 from fedq.cli.connection import connect
-from fedq.cli.lazy import bodies, clients, halving, presentation, yaml_documents
+from fedq.cli.lazy import bodies, clients, presentation, yaml_documents
 from fedq.cli.results import encode, encoding_of
 from fedq.cli.terminal import (
     AsJson,
@@ -192,19 +191,6 @@ def choose_specification(spec: Path | None, preset: str | None) -> Specification
             raise typer.BadParameter("give either a specification file or --preset NAME", param_hint="SPEC")
 
 
-Since = Annotated[
-    str | None,
-    typer.Option(
-        "--since",
-        metavar="PLACE",
-        help=(
-            "Start with `now`, i.e. the current status and newest round of each run, or with the `position`"
-            " of results."
-        ),
-    ),
-]
-
-
 def status(experiment: ExperimentId, as_json: AsJson = False) -> None:
     """Show an experiment and its runs. With --json, the runs are in the field `runs` of the
     experiment.
@@ -219,17 +205,15 @@ def status(experiment: ExperimentId, as_json: AsJson = False) -> None:
         stdout().print(views.experiment(found, runs))
 
 
-def watch(experiment: ExperimentId, since: Since = None, as_json: AsJson = False) -> None:
+def watch(experiment: ExperimentId, as_json: AsJson = False) -> None:
     """Follow an experiment until it is finished.
 
     With --json, print every event from the first round, one per line.
     """
-    if since is not None and not as_json:
-        raise typer.BadParameter("requires --json", param_hint="--since")
     with connect() as client:
         experiment = client.experiment(experiment).id
         if as_json:
-            for event in client.stream(experiment, since=since):
+            for event in client.stream(experiment):
                 echo_json(event.model_dump_json())
         else:
             follow(client, experiment)
@@ -239,9 +223,7 @@ def watch(experiment: ExperimentId, since: Since = None, as_json: AsJson = False
 
 
 def search(experiment: ExperimentId, as_json: AsJson = False) -> None:
-    """Show which arms a search promoted and stopped at each rung, and verify the decisions from the
-    recorded results; for a study, its trials in order.
-    """
+    """Show which arms a search promoted and stopped at each rung; for a study, its trials in order."""
     with connect() as client:
         show(client.search(experiment), search_view, as_json=as_json)
 
@@ -267,16 +249,8 @@ def search_view(item: SearchPage) -> RenderableType:
         )
         for one in known
     ]
-    verified = (
-        "verified: the recorded results lead to the same decisions"
-        if decisions_repeat(item)
-        else "NOT verified: the recorded results lead to other decisions"
-    )
-    return Group(
-        Text(head),
-        table(("arm", "round", presentation.metric_title(item.metric), "rank", "places", "verdict"), rows),
-        Text(verified),
-    )
+    columns = ("arm", "round", presentation.metric_title(item.metric), "rank", "places", "verdict")
+    return Group(Text(head), table(columns, rows))
 
 
 def study_view(item: SearchPage) -> RenderableType:
@@ -313,30 +287,6 @@ def study_view(item: SearchPage) -> RenderableType:
 
 def _value_of(metric: str, value: float | None) -> str | None:
     return None if value is None else presentation.metric_value(metric, value)
-
-
-def decisions_repeat(item: SearchPage) -> bool:
-    """True if replaying the results in their order leads to the recorded decisions."""
-    assert item.eta is not None
-    ladder = halving.HalvingSchedule(
-        item.arms, tuple(item.rungs), item.eta, item.mode == "max", item.kind == "asha"
-    )
-    arrivals = [
-        halving.RungResult(one.arm, one.rung, nan if one.value is None else one.value) for one in item.items
-    ]
-    told = {
-        (found.arm, found.rung): found
-        for decisions in halving.replay(ladder, arrivals)
-        for found in decisions
-    }
-    recorded = {
-        (one.arm, one.rung): (one.verdict, one.rank, one.field, one.places)
-        for one in item.items
-        if one.verdict is not None
-    }
-    return {
-        place: (found.verdict, found.rank, found.field, found.places) for place, found in told.items()
-    } == recorded
 
 
 Rounds = Annotated[

@@ -49,36 +49,21 @@ Name = Annotated[str, typer.Option("--name", metavar="NAME", help="Purpose of th
 Days = Annotated[
     int | None, typer.Option("--days", min=1, max=36_500, help="Days until the key expires (default: never).")
 ]
-MaxRuns = Annotated[
-    int | None,
-    typer.Option("--max-waiting-runs", min=0, metavar="N", help="Maximum number of queued or paused runs."),
-]
-MaxRunning = Annotated[
-    int | None,
-    typer.Option(
-        "--max-running-runs",
-        min=0,
-        metavar="N",
-        help="Maximum number of concurrent runs; further runs stay queued.",
-    ),
-]
-MaxBytes = Annotated[
-    int | None,
-    typer.Option("--max-stored-bytes", min=0, metavar="N", help="Maximum size of its uploads, in bytes."),
-]
-MaxSeconds = Annotated[
-    float | None,
-    typer.Option(
-        "--max-compute-seconds",
-        min=0,
-        metavar="S",
-        help="Maximum compute time of its runs, in seconds; then no further round starts.",
-    ),
-]
 Assignments = Annotated[
     list[str],
     typer.Option(
         "--set", metavar="FIELD=VALUE", help="Field to change, e.g. max_running_runs=4; may be repeated."
+    ),
+]
+Quotas = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="QUOTA=VALUE",
+        help=(
+            "Quota (default: none): max_waiting_runs, max_running_runs, max_stored_bytes or"
+            " max_compute_seconds; may be repeated."
+        ),
     ),
 ]
 Direct = Annotated[
@@ -93,37 +78,27 @@ Direct = Annotated[
 KeyId = Annotated[str, typer.Argument(metavar="KEY", help="Key id.")]
 
 
-def create(  # noqa: PLR0913, PLR0917 - an option each
+def create(
     owner: Owner,
     scope: OfScope = Scope.SUBMIT,
     code: OfCode = False,
     name: Name = "",
     days: Days = None,
-    max_waiting_runs: MaxRuns = None,
-    max_running_runs: MaxRunning = None,
-    max_stored_bytes: MaxBytes = None,
-    max_compute_seconds: MaxSeconds = None,
+    quotas: Quotas = None,
     direct: Direct = False,
     as_json: AsJson = False,
 ) -> None:
     """Create an API key and print it. It cannot be shown again: the service stores only a hash."""
-    quota = {
-        "max_waiting_runs": max_waiting_runs,
-        "max_running_runs": max_running_runs,
-        "max_stored_bytes": max_stored_bytes,
-        "max_compute_seconds": max_compute_seconds,
-    }
-    wanted = _checked(
-        schemas.KeyRequest, owner=owner, scope=scope, code=code, name=name, expires_at=_end(days), **quota
-    )
+    fields = {"owner": owner, "scope": scope, "code": code, "name": name, "expires_at": _end(days)}
+    wanted = _checked(schemas.KeyRequest, fields | overrides(quotas or []))
     if direct:
         key = _create_direct(wanted)
     else:
         with connect() as client:
             key = client.create_key(wanted).key
     if not as_json:
-        stderr().print(f"API key of scope {views.scopes(wanted)} for {owner}. It is not shown again:")
-    tell(key, as_json=as_json, key=key, owner=owner, scope=scope)
+        stderr().print(f"API key of scope {views.scopes(wanted)} for {wanted.owner}. It is not shown again:")
+    tell(key, as_json=as_json, key=key, owner=wanted.owner, scope=wanted.scope)
 
 
 def listing(limit: Limit = 50, as_json: AsJson = False) -> None:
@@ -145,11 +120,8 @@ def edit(key: KeyId, assignments: Assignments, as_json: AsJson = False) -> None:
     Set a field to null to remove an expiry date or a limit.
     """
     with connect() as client:
-        show(
-            client.edit_key(key, _checked(schemas.KeyEdit, **overrides(assignments))),
-            views.key,
-            as_json=as_json,
-        )
+        changes = _checked(schemas.KeyEdit, overrides(assignments))
+        show(client.edit_key(key, changes), views.key, as_json=as_json)
 
 
 def revoke(key: KeyId, as_json: AsJson = False) -> None:
@@ -187,9 +159,9 @@ def _end(days: int | None) -> datetime | None:
     return None if days is None else datetime.now(UTC) + timedelta(days=days)
 
 
-def _checked(model: type[Checked], **fields: Any) -> Checked:
+def _checked(model: type[Checked], fields: dict[str, Any]) -> Checked:
     try:
-        return model(**fields)
+        return model.model_validate(fields)
     except pydantic.ValidationError as error:
         for flaw in validation_errors.errors_of(error.errors(), model, fields):
             complain(f"{flaw.pointer.removeprefix('/')}: {flaw.detail}")

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from fedcore import spec as specs
     from fedcore.data import description as data_description
     from fedcore.platform import provenance, version
-    from fedcore.simulation import halving
     from fedcore.spec import components, parameters, validation, yaml_documents
     from fedq import catalogue as catalogues
     from fedq import client as clients
@@ -34,7 +33,6 @@ else:
     estimates = LazyModule("fedq.planning.estimates")
     experiment = LazyModule("fedq.local.experiment")
     folder = LazyModule("fedq.local.folder")
-    halving = LazyModule("fedcore.simulation.halving")
     local_code = LazyModule("fedq.local.code")
     model_export = LazyModule("fedq.model_export")
     packages = LazyModule("fedcore.packages")
@@ -68,7 +66,6 @@ __all__ = [
     "estimates",
     "experiment",
     "folder",
-    "halving",
     "local_code",
     "model_export",
     "packages",

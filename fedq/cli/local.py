@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fedcore.platform.status import Status
 from fedq.cli.experiments import Assignments, Code, PresetName, SpecificationFile, overrides
@@ -18,6 +17,7 @@ from fedq.cli.lazy import experiment, folder, presentation, presets, provenance,
 from fedq.cli.planning import checked_specification
 from fedq.cli.terminal import AsJson, ExitCode, checking, complain, show, stderr
 from fedq.cli.views import comparison
+from fedq.console import progress_bars
 
 if TYPE_CHECKING:
     from fedcore.spec import ExperimentSpec
@@ -112,15 +112,8 @@ def _part(text: str | None, spec: ExperimentSpec) -> experiment.ArrayPart:
 def _bar(*, as_json: bool) -> Iterator[Any]:
     """Yield a function that shows the progress: a bar on a terminal, else a line per finished run."""
     console = stderr()
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}"),
-    )
     ended = 0
-    with Progress(*columns, console=console, disable=as_json or not console.is_terminal) as progress:
+    with progress_bars(console, disable=as_json or not console.is_terminal) as progress:
         task = progress.add_task("rounds", total=None, note="")
 
         def tell(now: experiment.LocalProgress) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from rich.console import RenderableType
 from rich.text import Text
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from fedcore.errors import (
     BackupError,
@@ -44,24 +44,8 @@ FILE_WIDTH = 200
 """Width of tables in files and pipes, wide enough for all columns."""
 
 
-def _without_types(parameters: list[Any]) -> list[Any]:
-    """Parameters whose flags, which take no value, have no type in the help."""
-    for parameter in parameters:
-        if getattr(parameter, "is_flag", False):
-            parameter.metavar = ""
-    return parameters
-
-
-class Command(TyperCommand):
-    """A command whose help shows no type beside flags."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Parameters of the command, the ones that show its help included."""
-        return _without_types(super().get_params(ctx))
-
-
 class CommandGroup(TyperGroup):
-    """A group whose help shows no type beside flags."""
+    """A group of commands whose errors show control characters as escapes."""
 
     def invoke(self, ctx: Any) -> Any:
         """Call a command. Typer prints this error itself, which may name what users have written."""
@@ -70,23 +54,6 @@ class CommandGroup(TyperGroup):
         except typer.BadParameter as error:
             error.message = visible(error.message)
             raise
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Parameters of the command, the ones that show its help included."""
-        return _without_types(super().get_params(ctx))
-
-
-class Commands(typer.Typer):
-    """A group of commands, each a Command."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(
-            cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]}, **options
-        )
-
-    def command(self, name: str | None = None, **options: Any) -> Any:
-        """Add a command; see `typer.Typer.command`."""
-        return super().command(name, **{"cls": Command, **options})
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

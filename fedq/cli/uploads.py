@@ -1,4 +1,4 @@
-"""`fedq weights add`, `list`, `show`, `delete`, and `fedq bundle list`, `show`, `get`, `delete`."""
+"""`fedq weights add`, `list`, `delete`, and `fedq bundle list`, `show`, `get`, `delete`."""
 
 from __future__ import annotations
 
@@ -38,13 +38,6 @@ def list_weights(limit: Limit = 20, as_json: AsJson = False) -> None:
     """List uploaded weights, configurations and tokenizers, newest first."""
     with connect() as client:
         show_newest(client.all_weights(), limit, views.weights, as_json=as_json)
-
-
-def show_weights(digest: Digest, as_json: AsJson = False) -> None:
-    """Show the size of uploaded weights."""
-    with connect() as client:
-        found = client.weights(digest)
-    show(found, lambda item: views.weights([item]), as_json=as_json)
 
 
 def delete_weights(digest: Digest, as_json: AsJson = False) -> None:

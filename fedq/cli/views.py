@@ -14,7 +14,7 @@ from rich.text import Text
 
 from fedcore.platform.status import Status
 from fedcore.visible_text import visible
-from fedq.cli.lazy import data_description, presentation
+from fedq.cli.lazy import data_description, presentation, schemas
 
 if TYPE_CHECKING:
     from fedq.schemas import (
@@ -365,16 +365,9 @@ def keys(items: Sequence[Key]) -> Table:
 
 def key(item: Key) -> Table:
     """Table of the editable fields of an API key."""
-    shown = (
-        "name",
-        "expires_at",
-        "max_waiting_runs",
-        "max_running_runs",
-        "max_stored_bytes",
-        "max_compute_seconds",
-    )
+    others = [name for name in schemas.KeyEdit.model_fields if name not in ("scope", "code")]
     return table(
-        (item.id, "value"), [("scope", scopes(item)), *((name, getattr(item, name)) for name in shown)]
+        (item.id, "value"), [("scope", scopes(item)), *((name, getattr(item, name)) for name in others)]
     )
 
 

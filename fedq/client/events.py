@@ -18,9 +18,9 @@ from fedq.schemas import (
     DecisionEvent,
     Experiment,
     MetricsPage,
+    Page,
     RoundEvent,
     Run,
-    RunPage,
     SearchPage,
     StatusEvent,
 )
@@ -176,7 +176,7 @@ async def _look(transport: Transport, experiment_id: str, seen: Seen) -> AsyncGe
 
 def _runs(transport: Transport, experiment_id: str) -> AsyncGenerator[Run, None]:
     """Iterate over the runs in order of their ids."""
-    return transport.walk(RunPage, (EXPERIMENTS, experiment_id, "runs"))
+    return transport.walk(Page[Run], (EXPERIMENTS, experiment_id, "runs"))
 
 
 async def arrivals_of(transport: Transport, experiment_id: str) -> SearchPage:

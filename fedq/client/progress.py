@@ -5,12 +5,12 @@ finished run.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 
 from fedcore.platform.status import ENDED, Status
 from fedq.client.events import Event
 from fedq.client.notebook import in_notebook, round_note, run_label
-from fedq.console import PlainConsole
+from fedq.console import PlainConsole, progress_bars
 from fedq.results.presentation import counted
 from fedq.schemas import RoundEvent, Run, StatusEvent
 
@@ -33,14 +33,7 @@ def report(runs: Sequence[Run], console: PlainConsole | None = None) -> Iterator
     if not console.is_terminal:
         yield _Lines(runs, console).tell
         return
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}", markup=False),
-    )
-    with Progress(*columns, console=console) as progress:
+    with progress_bars(console) as progress:
         yield _Bars(runs, progress).tell if len(runs) <= MOST_BARS else _Bar(runs, progress).tell
 
 

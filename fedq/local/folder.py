@@ -39,7 +39,7 @@ from fedcore.simulation.report import RoundReport, StopReason
 from fedcore.spec import ExperimentSpec, stored_spec
 from fedcore.spec.search import Study
 from fedq.results.documents import write_results
-from fedq.schemas import RoundRow
+from fedq.schemas import ImportedExperiment, RoundRow
 
 EXPERIMENT, LOCK, PROPOSED = "experiment.json", "lock", "proposed.json"
 RUN, ROUNDS, CHECKPOINT, MODEL = "run.json", "rounds.jsonl", "checkpoint.safetensors", "model.safetensors"
@@ -91,23 +91,12 @@ class _StoredRow(RoundRow):
     committed_at: AwareDatetime
 
 
-class _StoredExperiment(BaseModel):
-    """The experiment in `experiment.json`."""
-
-    id: str
-    name: str
-    tags: list[str]
-    created_at: AwareDatetime
-    specification: dict[str, Any]
-    provenance: dict[str, Any]
-
-
 class _StoredFolder(BaseModel):
     """The content of `experiment.json`."""
 
     format: Literal["fedq-folder"]
     version: Literal[1]
-    experiment: _StoredExperiment
+    experiment: ImportedExperiment
 
 
 _PROPOSALS = TypeAdapter(list[dict[str, Any]])

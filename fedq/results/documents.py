@@ -4,38 +4,21 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from io import BufferedIOBase
+from typing import Any
 
-from fedq.schemas import RoundRow
+from fedq.schemas import ImportedExperiment, ImportedRun, RoundRow
 
-EXPERIMENT = ("id", "name", "tags", "created_at", "specification", "provenance")
+EXPERIMENT = tuple(ImportedExperiment.model_fields)
 """Fields of the experiment in a results file."""
-RUN = (
-    "id",
-    "arm",
-    "seed",
-    "status",
-    "diverged_round",
-    "stop_reason",
-    "error",
-    "started_at",
-    "finished_at",
-    "provenance",
-)
+RUN = tuple(name for name in ImportedRun.model_fields if name != "rows")
 """Fields of a run in a results file, besides its rows."""
 
 Row = Mapping[str, Any]
 
 
-class Writable(Protocol):
-    """A file that is written to, compressed or not."""
-
-    def write(self, data: bytes, /) -> object:
-        """Append `data`."""
-
-
 def write_results(
-    file: Writable,
+    file: BufferedIOBase,
     experiment: Row,
     runs: Iterable[tuple[Row, Sequence[Row]]],
     exported_at: datetime,

@@ -8,7 +8,7 @@ from io import BytesIO, StringIO
 from typing import Any
 
 from fedq import schemas
-from fedq.results.frames import COLUMNS, Frame, Line, Table, columns_of, list_lines, names_of
+from fedq.results.frames import Frame, Line, Table, columns_of, list_lines, names_of
 from fedq.schemas import ArmResults, Estimate
 
 CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
@@ -46,25 +46,41 @@ def to_parquet(results: ArmResults, table: Table) -> bytes:
 
     Whose it is, and what was made from what, is in the file's metadata, as JSON under `fedq`.
     """
+    parameters = [results.parameters, *(arm.parameters for arm in results.arms)]
+    about = {"fedq": results.model_dump_json(exclude={"arms"})}
+    return parquet_of(columns_of(results, table), list_lines(results, table), parameters, about)
+
+
+def parquet_of(
+    columns: Sequence[str],
+    rows: Iterable[Line],
+    parameters: Iterable[Mapping[str, Any]],
+    about: Mapping[str, str] | None = None,
+) -> bytes:
+    """Rows as Parquet, with the metadata `about`; `parameters` are the settings among their columns."""
     import pyarrow as pa
     from pyarrow import parquet
 
-    types = dict.fromkeys(("arm", "n", "round"), pa.int64()) | dict.fromkeys(
-        ("name", "metric", "figure", "verdict"), pa.string()
-    )
-    about = {"fedq": results.model_dump_json(exclude={"arms"})}
-    settings = parameter_types([results.parameters, *(arm.parameters for arm in results.arms)])
-    schema = pa.schema(
-        [
-            (column, types.get(column, pa.float64()) if column in COLUMNS[table] else settings[column])
-            for column in columns_of(results, table)
-        ],
-        about,
-    )
-    rows = [as_typed(line, schema) for line in list_lines(results, table)]
+    counts = {column: pa.int64() for column in columns if column.rpartition(".")[2] == "n"}
+    types = counts | parameter_types(parameters) | known_types()
+    schema = pa.schema([(column, types.get(column, pa.float64())) for column in columns], about)
+    typed = [{name: cell_of(value, schema.field(name).type) for name, value in row.items()} for row in rows]
     file = BytesIO()
-    parquet.write_table(pa.Table.from_pylist(rows, schema), file)
+    parquet.write_table(pa.Table.from_pylist(typed, schema), file)
     return file.getvalue()
+
+
+def known_types() -> dict[str, Any]:
+    """Arrow types of the columns that are neither settings nor measures, the same for every experiment."""
+    import pyarrow as pa
+
+    texts = ("run_id", "arm_name", "name", "status", "metric", "figure", "verdict", *PLACE_COLUMNS)
+    counts = ("arm", "seed", "seeds", "round", "rounds_done", "rounds_total", "diverged", "stopped")
+    return {
+        **dict.fromkeys(texts, pa.string()),
+        **dict.fromkeys((*counts, "local_steps", "bytes_up", "bytes_down"), pa.int64()),
+        **dict.fromkeys(("committed_at", "created_at"), pa.timestamp("us", "UTC")),
+    }
 
 
 def parameter_types(parameters: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -87,13 +103,8 @@ def parameter_types(parameters: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def as_typed(line: Line, schema: Any) -> Line:
-    """A line whose settings have the types of a schema: a number among text is text."""
-    return {name: cell_of(value, schema.field(name).type) for name, value in line.items()}
-
-
 def cell_of(value: Any, kind: Any) -> Any:
-    """A value for a column of an Arrow type."""
+    """A value for a column of an Arrow type: a number among text is text."""
     return str(value) if value is not None and str(kind) == "string" else value
 
 
@@ -147,6 +158,14 @@ def arms_of(arms: Sequence[schemas.ArmRow], *, each_seed: bool = False) -> Frame
     settings = names_of(arm.parameters for arm in arms)
     known = dict.fromkeys(name for line in lines for name in line if name not in settings)
     return Frame(tuple(dict.fromkeys((*ARM_COLUMNS, *known, *settings))), lines)
+
+
+def encode_arms(arms: Sequence[schemas.ArmRow], media_type: str) -> bytes:
+    """The arms, a row for each, as a file of this type."""
+    frame = arms_of(arms)
+    if media_type == CSV:
+        return csv_of(frame.columns, frame.lines)
+    return parquet_of(frame.columns, frame.lines, [arm.parameters for arm in arms])
 
 
 def _arm_line(arm: schemas.ArmRow) -> Line:

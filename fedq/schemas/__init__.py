@@ -1,234 +1,104 @@
 """Response and request models of the API."""
 
-from fedq.schemas.arms import ArmFigures, ArmPage, ArmRow, ArmSeed
-from fedq.schemas.base import Flaw, ProblemDetails, Schema
-from fedq.schemas.experiments import (
-    AccessEdit,
-    ArmArrival,
-    ArmPlan,
-    ArmSummary,
-    Experiment,
-    ExperimentEdit,
-    ExperimentExtension,
-    ExperimentPage,
-    ExperimentSummary,
-    MetricDirection,
-    Plan,
-    PlannedData,
-    PrivacyPlan,
-    Progress,
-    SearchPage,
-    SearchPlan,
-    SharedAccess,
-    Stretch,
-)
-from fedq.schemas.keys import (
-    AuditEntry,
-    AuditPage,
-    Key,
-    KeyEdit,
-    KeyPage,
-    KeyRequest,
-    KeyStanding,
-    KeyUsage,
-    NewKey,
-)
-from fedq.schemas.reproductions import (
-    ImportedExperiment,
-    ImportedRows,
-    ImportedRun,
-    MadeOtherwise,
-    Reproduction,
-    ReproductionOutcome,
-    ResultsFile,
-    RunDifference,
-)
-from fedq.schemas.results import (
-    ArmResult,
-    ArmResults,
-    ArmTheory,
-    ClaimResult,
-    Claims,
-    Comparison,
-    ComparisonResult,
-    Curve,
-    Difference,
-    Estimate,
-    Law,
-    Member,
-    MetricResult,
-    PublishedRow,
-    PublishedTable,
-    Results,
-    Target,
-    TargetResult,
-    Theory,
-)
-from fedq.schemas.runs import (
-    BestModel,
-    DecisionEvent,
-    HeartbeatEvent,
-    LogLine,
-    LogPage,
-    MetricsPage,
-    ResourcePage,
-    ResourceSample,
-    RoundEvent,
-    RoundRow,
-    Run,
-    RunEdit,
-    RunPage,
-    StatusEvent,
-)
-from fedq.schemas.service import (
-    Bundle,
-    BundleFileInfo,
-    BundlePage,
-    Catalog,
-    CatalogBlock,
-    Check,
-    ClientSizes,
-    Dataset,
-    DatasetPage,
-    GroupWorker,
-    Health,
-    Kind,
-    Preset,
-    PresetList,
-    PresetSummary,
-    QueueDepth,
-    Queues,
-    Readiness,
-    Weights,
-    WeightsPage,
-    Worker,
-    WorkerGroup,
-    Workers,
-)
-from fedq.schemas.webhooks import (
-    Delivery,
-    ExperimentMessage,
-    ExperimentMessageData,
-    NewWebhook,
-    PingMessage,
-    PingMessageData,
-    RunMessage,
-    RunMessageData,
-    Webhook,
-    WebhookEdit,
-    WebhookPage,
-    WebhookRequest,
-)
-
-__all__ = [
-    "AccessEdit",
-    "ArmArrival",
-    "ArmFigures",
-    "ArmPage",
-    "ArmPlan",
-    "ArmResult",
-    "ArmResults",
-    "ArmRow",
-    "ArmSeed",
-    "ArmSummary",
-    "ArmTheory",
-    "AuditEntry",
-    "AuditPage",
-    "BestModel",
-    "Bundle",
-    "BundleFileInfo",
-    "BundlePage",
-    "Catalog",
-    "CatalogBlock",
-    "Check",
-    "ClaimResult",
-    "Claims",
-    "ClientSizes",
-    "Comparison",
-    "ComparisonResult",
-    "Curve",
-    "Dataset",
-    "DatasetPage",
-    "DecisionEvent",
-    "Delivery",
-    "Difference",
-    "Estimate",
-    "Experiment",
-    "ExperimentEdit",
-    "ExperimentExtension",
-    "ExperimentMessage",
-    "ExperimentMessageData",
-    "ExperimentPage",
-    "ExperimentSummary",
-    "Flaw",
-    "GroupWorker",
-    "Health",
-    "HeartbeatEvent",
-    "ImportedExperiment",
-    "ImportedRows",
-    "ImportedRun",
-    "Key",
-    "KeyEdit",
-    "KeyPage",
-    "KeyRequest",
-    "KeyStanding",
-    "KeyUsage",
-    "Kind",
-    "Law",
-    "LogLine",
-    "LogPage",
-    "MadeOtherwise",
-    "Member",
-    "MetricDirection",
-    "MetricResult",
-    "MetricsPage",
-    "NewKey",
-    "NewWebhook",
-    "PingMessage",
-    "PingMessageData",
-    "Plan",
-    "PlannedData",
-    "Preset",
-    "PresetList",
-    "PresetSummary",
-    "PrivacyPlan",
-    "ProblemDetails",
-    "Progress",
-    "PublishedRow",
-    "PublishedTable",
-    "QueueDepth",
-    "Queues",
-    "Readiness",
-    "Reproduction",
-    "ReproductionOutcome",
-    "ResourcePage",
-    "ResourceSample",
-    "Results",
-    "ResultsFile",
-    "RoundEvent",
-    "RoundRow",
-    "Run",
-    "RunDifference",
-    "RunEdit",
-    "RunMessage",
-    "RunMessageData",
-    "RunPage",
-    "Schema",
-    "SearchPage",
-    "SearchPlan",
-    "SharedAccess",
-    "StatusEvent",
-    "Stretch",
-    "Target",
-    "TargetResult",
-    "Theory",
-    "Webhook",
-    "WebhookEdit",
-    "WebhookPage",
-    "WebhookRequest",
-    "Weights",
-    "WeightsPage",
-    "Worker",
-    "WorkerGroup",
-    "Workers",
-]
+from fedq.schemas.arms import ArmFigures as ArmFigures
+from fedq.schemas.arms import ArmRow as ArmRow
+from fedq.schemas.arms import ArmSeed as ArmSeed
+from fedq.schemas.base import Flaw as Flaw
+from fedq.schemas.base import Page as Page
+from fedq.schemas.base import ProblemDetails as ProblemDetails
+from fedq.schemas.base import Schema as Schema
+from fedq.schemas.experiments import AccessEdit as AccessEdit
+from fedq.schemas.experiments import ArmArrival as ArmArrival
+from fedq.schemas.experiments import ArmPlan as ArmPlan
+from fedq.schemas.experiments import ArmSummary as ArmSummary
+from fedq.schemas.experiments import Experiment as Experiment
+from fedq.schemas.experiments import ExperimentEdit as ExperimentEdit
+from fedq.schemas.experiments import ExperimentExtension as ExperimentExtension
+from fedq.schemas.experiments import ExperimentSummary as ExperimentSummary
+from fedq.schemas.experiments import MetricDirection as MetricDirection
+from fedq.schemas.experiments import Plan as Plan
+from fedq.schemas.experiments import PlannedData as PlannedData
+from fedq.schemas.experiments import PrivacyPlan as PrivacyPlan
+from fedq.schemas.experiments import Progress as Progress
+from fedq.schemas.experiments import SearchPage as SearchPage
+from fedq.schemas.experiments import SearchPlan as SearchPlan
+from fedq.schemas.experiments import SharedAccess as SharedAccess
+from fedq.schemas.experiments import Stretch as Stretch
+from fedq.schemas.keys import AuditEntry as AuditEntry
+from fedq.schemas.keys import Key as Key
+from fedq.schemas.keys import KeyEdit as KeyEdit
+from fedq.schemas.keys import KeyRequest as KeyRequest
+from fedq.schemas.keys import KeyStanding as KeyStanding
+from fedq.schemas.keys import KeyUsage as KeyUsage
+from fedq.schemas.keys import NewKey as NewKey
+from fedq.schemas.reproductions import ImportedExperiment as ImportedExperiment
+from fedq.schemas.reproductions import ImportedRows as ImportedRows
+from fedq.schemas.reproductions import ImportedRun as ImportedRun
+from fedq.schemas.reproductions import MadeOtherwise as MadeOtherwise
+from fedq.schemas.reproductions import Reproduction as Reproduction
+from fedq.schemas.reproductions import ReproductionOutcome as ReproductionOutcome
+from fedq.schemas.reproductions import ResultsFile as ResultsFile
+from fedq.schemas.reproductions import RunDifference as RunDifference
+from fedq.schemas.results import ArmResult as ArmResult
+from fedq.schemas.results import ArmResults as ArmResults
+from fedq.schemas.results import ArmTheory as ArmTheory
+from fedq.schemas.results import ClaimResult as ClaimResult
+from fedq.schemas.results import Claims as Claims
+from fedq.schemas.results import Comparison as Comparison
+from fedq.schemas.results import ComparisonResult as ComparisonResult
+from fedq.schemas.results import Curve as Curve
+from fedq.schemas.results import Difference as Difference
+from fedq.schemas.results import Estimate as Estimate
+from fedq.schemas.results import Law as Law
+from fedq.schemas.results import Member as Member
+from fedq.schemas.results import MetricResult as MetricResult
+from fedq.schemas.results import PublishedRow as PublishedRow
+from fedq.schemas.results import PublishedTable as PublishedTable
+from fedq.schemas.results import Results as Results
+from fedq.schemas.results import Target as Target
+from fedq.schemas.results import TargetResult as TargetResult
+from fedq.schemas.results import Theory as Theory
+from fedq.schemas.runs import BestModel as BestModel
+from fedq.schemas.runs import DecisionEvent as DecisionEvent
+from fedq.schemas.runs import HeartbeatEvent as HeartbeatEvent
+from fedq.schemas.runs import LogLine as LogLine
+from fedq.schemas.runs import LogPage as LogPage
+from fedq.schemas.runs import MetricsPage as MetricsPage
+from fedq.schemas.runs import ResourcePage as ResourcePage
+from fedq.schemas.runs import ResourceSample as ResourceSample
+from fedq.schemas.runs import RoundEvent as RoundEvent
+from fedq.schemas.runs import RoundRow as RoundRow
+from fedq.schemas.runs import Run as Run
+from fedq.schemas.runs import RunEdit as RunEdit
+from fedq.schemas.runs import StatusEvent as StatusEvent
+from fedq.schemas.service import Bundle as Bundle
+from fedq.schemas.service import BundleFileInfo as BundleFileInfo
+from fedq.schemas.service import Catalog as Catalog
+from fedq.schemas.service import CatalogBlock as CatalogBlock
+from fedq.schemas.service import Check as Check
+from fedq.schemas.service import ClientSizes as ClientSizes
+from fedq.schemas.service import Dataset as Dataset
+from fedq.schemas.service import GroupWorker as GroupWorker
+from fedq.schemas.service import Health as Health
+from fedq.schemas.service import Kind as Kind
+from fedq.schemas.service import Preset as Preset
+from fedq.schemas.service import PresetList as PresetList
+from fedq.schemas.service import PresetSummary as PresetSummary
+from fedq.schemas.service import QueueDepth as QueueDepth
+from fedq.schemas.service import Queues as Queues
+from fedq.schemas.service import Readiness as Readiness
+from fedq.schemas.service import Weights as Weights
+from fedq.schemas.service import Worker as Worker
+from fedq.schemas.service import WorkerGroup as WorkerGroup
+from fedq.schemas.service import Workers as Workers
+from fedq.schemas.webhooks import Delivery as Delivery
+from fedq.schemas.webhooks import ExperimentMessage as ExperimentMessage
+from fedq.schemas.webhooks import ExperimentMessageData as ExperimentMessageData
+from fedq.schemas.webhooks import NewWebhook as NewWebhook
+from fedq.schemas.webhooks import PingMessage as PingMessage
+from fedq.schemas.webhooks import PingMessageData as PingMessageData
+from fedq.schemas.webhooks import RunMessage as RunMessage
+from fedq.schemas.webhooks import RunMessageData as RunMessageData
+from fedq.schemas.webhooks import Webhook as Webhook
+from fedq.schemas.webhooks import WebhookEdit as WebhookEdit
+from fedq.schemas.webhooks import WebhookRequest as WebhookRequest

@@ -5,7 +5,7 @@ from datetime import datetime
 from pydantic import Field
 
 from fedcore.platform.status import Status
-from fedq.schemas.base import ArmName, ExperimentId, ExperimentName, MetricName, Page, RunId, Schema
+from fedq.schemas.base import ArmName, ExperimentId, ExperimentName, MetricName, RunId, Schema
 from fedq.schemas.results import Estimate
 
 
@@ -68,7 +68,3 @@ class ArmRow(Schema):
     """Settings by dotted path, e.g. `local.lr`; absent ones are left out, lists are JSON."""
     metrics: dict[MetricName, ArmFigures]
     """Best and final value of each metric over the seeds."""
-
-
-class ArmPage(Page[ArmRow]):
-    """A page of arms."""

@@ -72,6 +72,15 @@ class Page(Schema, Generic[Item]):
     next: str | None = Field(examples=["exp_01k9x3zq7rh2v8m4t6w0ybe5nc"])
     """The `cursor` of the next page; null on the last one."""
 
+    @classmethod
+    def model_parametrized_name(cls, params: tuple[Any, ...]) -> str:
+        """Name of a page of these items in the OpenAPI document, e.g. `RunPage`."""
+        return f"{params[0].__name__}Page"
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        cls.__doc__ = Page.__doc__
+
 
 class Flaw(Schema):
     """An error in a field of a request."""

@@ -15,7 +15,6 @@ from fedq.schemas.base import (
     ExperimentName,
     MetricName,
     Notes,
-    Page,
     Provenance,
     RequestBody,
     Schema,
@@ -117,10 +116,6 @@ class Experiment(ExperimentSummary):
 
     def _repr_html_(self) -> str:
         return experiment_html(self)
-
-
-class ExperimentPage(Page[ExperimentSummary]):
-    """A page of experiments, newest first."""
 
 
 class PrivacyPlan(Schema):

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field
 
 from fedcore.block import Name
 from fedcore.platform.access import Scope
-from fedq.schemas.base import ExperimentId, KeyId, Page, RequestBody, Schema, StoredMoment, UserName
+from fedq.schemas.base import ExperimentId, KeyId, RequestBody, Schema, StoredMoment, UserName
 
 
 def _no_number(value: object) -> object:
@@ -111,10 +111,6 @@ class NewKey(Key):
     """The key itself. It is not shown again."""
 
 
-class KeyPage(Page[Key]):
-    """A page of keys, newest first."""
-
-
 class KeyUsage(Schema):
     """Use of a key's quotas."""
 
@@ -158,7 +154,3 @@ class AuditEntry(Schema):
     """HTTP status of the response."""
     request_id: str = Field(examples=["8f6e1c0a4b3d4f6e9a7b5c3d1e2f4a6b"])
     """The request's `X-Request-Id`, which also identifies it in the log."""
-
-
-class AuditPage(Page[AuditEntry]):
-    """A page of the audit log, newest first."""

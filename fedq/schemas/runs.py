@@ -14,7 +14,6 @@ from fedq.schemas.base import (
     MetricName,
     Notes,
     Packages,
-    Page,
     Provenance,
     RequestBody,
     RunId,
@@ -127,10 +126,6 @@ class RunEdit(RequestBody):
 
     notes: Notes | None = Field(default=None, examples=["Oscillates from round 40 on."])
     """Notes in Markdown, shown on its page; an empty text removes them."""
-
-
-class RunPage(Page[Run]):
-    """A page of an experiment's runs, in order of arm and seed."""
 
 
 class RoundRow(Schema):

@@ -10,7 +10,6 @@ from fedq.schemas.base import (
     Departures,
     MetricName,
     Packages,
-    Page,
     PrefixedSha256,
     PresetName,
     RunId,
@@ -285,10 +284,6 @@ class Bundle(Schema):
     """Time of the upload (UTC)."""
 
 
-class BundlePage(Page[Bundle]):
-    """A page of code bundles, newest first."""
-
-
 class Weights(Schema):
     """Pretrained weights, used as `problem.model.weights: sha256:...` of a specification; or what comes
     with them: the configuration of a network, for `problem.model.configuration`, or a tokenizer, for
@@ -307,11 +302,3 @@ class Weights(Schema):
     """Size of the file."""
     created_at: datetime
     """Time of the upload (UTC)."""
-
-
-class WeightsPage(Page[Weights]):
-    """A page of pretrained weights, newest first."""
-
-
-class DatasetPage(Page[Dataset]):
-    """A page of data sets, newest first."""

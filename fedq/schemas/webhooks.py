@@ -13,7 +13,6 @@ from fedq.schemas.base import (
     ArmName,
     ExperimentId,
     ExperimentName,
-    Page,
     RequestBody,
     RunId,
     Schema,
@@ -110,10 +109,6 @@ class NewWebhook(Webhook):
     """Signing secret, `whsec_...`. It is not shown again."""
 
 
-class WebhookPage(Page[Webhook]):
-    """A page of webhooks, newest first."""
-
-
 class ExperimentMessageData(Schema):
     """The experiment that a message is about, at the moment of the change."""
 
@@ -149,17 +144,9 @@ class ExperimentMessage(Schema):
     """The experiment."""
 
 
-class RunMessageData(Schema):
+class RunMessageData(ExperimentMessageData):
     """The run that a message is about, at the moment of the change."""
 
-    owner: UserName
-    """Owner of the experiment."""
-    experiment_id: ExperimentId
-    """The experiment."""
-    name: ExperimentName
-    """Name of the experiment."""
-    tags: Tags
-    """Tags of the experiment."""
     run_id: RunId
     """The run."""
     arm: int
@@ -168,8 +155,6 @@ class RunMessageData(Schema):
     """Name of its arm."""
     seed: int
     """Its seed."""
-    status: Status
-    """The new status."""
     rounds_done: int
     """Committed rounds."""
     rounds_total: int

@@ -224,14 +224,10 @@ MISTAKES: dict[str, tuple[str, str]] = {
 LONG = {
     "importing it loads no tensor library",
     "randomness is keyed",
-    "randomness of a run is keyed",
     "engines agree",
-    "engines agree with it",
     "a resumed run is bit identical",
-    "a resumed run with it is bit identical",
     "the work is that of fedavg",
     "memory does not grow",
-    "memory does not grow with it",
 }
 """Checks that take seconds and find none of these mistakes; built-in components are put through them."""
 

@@ -23,7 +23,6 @@ from torch import Tensor
 
 from fedcore import random
 from fedcore.core import Aggregate, Aggregator, ClientUpdate, Cohort, Vectors
-from fedcore.data.uploaded import DatasetStorage
 from fedcore.engine.assignment import Engine, Job, Result
 from fedcore.engine.round import PendingRound
 from fedcore.engine.server import RunContext
@@ -62,8 +61,6 @@ class CoupledAudit(Simulation):
         *,
         rounds: int = ROUNDS,
         data_dir: Path | None = None,
-        storage: DatasetStorage | None = None,
-        weights_dir: Path | None = None,
         models_allowed: Sequence[str] = (),
     ) -> None:
         """Load the data of `spec`, whose `privacy` is audited over the first `rounds` rounds."""
@@ -72,8 +69,6 @@ class CoupledAudit(Simulation):
             prepare_audit(spec),
             seed,
             data_dir=data_dir,
-            storage=storage,
-            weights_dir=weights_dir,
             models_allowed=models_allowed,
         )
         self._privacy, self._run = spec.privacy, private_run(spec)

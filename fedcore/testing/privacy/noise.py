@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
-from fedcore.core import Aggregator
+from fedcore.core import Aggregate, Aggregator, Cohort, Vectors
 from fedcore.privacy.base import DIRECTION, MESSAGE, Privacy, PrivateRun
-from fedcore.testing.privacy.attacks import DIM, cohort_of, keep_messages
 from fedcore.testing.privacy.coupled import with_combine
 
 LONG = 4_096
 """Length of changes whose noise is examined."""
+DIM = 4
+"""Length of changes of which only other released numbers are examined."""
 OUTLIER = 1e-6
 """Probability below which a figure of noise is a finding. Seeds are fixed, so nothing comes and goes."""
 Floats = NDArray[np.float64]
@@ -105,3 +106,28 @@ def _scalars(privacy: Privacy, run: PrivateRun, seeds: int = 2_000) -> dict[str,
         # All changes are zero, so what is released beside the noise is one number: that of no noise.
         found[name] = np.vstack([(values - values.mean()).numpy(), beside])
     return found
+
+
+def keep_messages(messages: list[Tensor]) -> Callable[..., Aggregate]:
+    """A `combine` for `with_combine` that puts the messages [M, D] of the round into the list."""
+
+    def combine(own: Callable[..., Aggregate], seen: Tensor, cohort: Cohort, state: Vectors) -> Aggregate:
+        messages[:] = [seen]
+        return own(seen, cohort, state)
+
+    return combine
+
+
+def cohort_of(clients: NDArray[np.int64], population: int) -> Cohort:
+    """A cohort of `clients` [M] that weigh alike."""
+    ones = torch.ones(len(clients), dtype=torch.float64)
+    each = ones / max(len(clients), 1)
+    return Cohort(
+        clients=torch.from_numpy(clients),
+        weights=each,
+        share=ones / population,
+        objective=ones / population,
+        population=population,
+        steps=ones,
+        normaliser=ones,
+    )

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from math import exp
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
+from scipy import stats
 from torch import Tensor
 
 from fedcore.core import Aggregate, Cohort, Vectors
-from fedcore.data.uploaded import DatasetStorage
 from fedcore.errors import SpecificationError
 from fedcore.privacy.base import POINTER, Neighbours
 from fedcore.random import generator
@@ -26,7 +27,6 @@ from fedcore.spec import ExperimentSpec
 from fedcore.spec.privacy import private_run
 from fedcore.spec.problem import dimension
 from fedcore.systems.participation import Bernoulli
-from fedcore.testing.privacy.attacks import binomial_bound
 from fedcore.testing.privacy.coupled import CoupledAudit, prepare_audit, with_combine
 from fedcore.testing.privacy.worlds import list_canaries
 
@@ -114,8 +114,6 @@ def audit_privacy(
     *,
     canaries_guessed: int = CANARIES,
     data_dir: Path | None = None,
-    storage: DatasetStorage | None = None,
-    weights_dir: Path | None = None,
     models_allowed: Sequence[str] = (),
 ) -> PrivacyReport:
     """Audit each arm of a specification, with its first seed.
@@ -125,12 +123,7 @@ def audit_privacy(
     arms = [(arm.name, arm.spec) for arm in spec.arms() if arm.spec.privacy is not None]
     if not arms:
         raise SpecificationError(POINTER, "is not given, so there is nothing to audit: add a mechanism")
-    sources: dict[str, Any] = {
-        "data_dir": data_dir,
-        "storage": storage,
-        "weights_dir": weights_dir,
-        "models_allowed": models_allowed,
-    }
+    sources: dict[str, Any] = {"data_dir": data_dir, "models_allowed": models_allowed}
     found = []
     for name, member in arms:
         seed = member.seeds[0]
@@ -198,8 +191,6 @@ class CanaryGame(Simulation):
         count: int = CANARIES,
         *,
         data_dir: Path | None = None,
-        storage: DatasetStorage | None = None,
-        weights_dir: Path | None = None,
         models_allowed: Sequence[str] = (),
     ) -> None:
         """Add `count` canaries, or as many as there is room for, to the run of a seed.
@@ -211,8 +202,6 @@ class CanaryGame(Simulation):
             prepare_audit(spec),
             seed,
             data_dir=data_dir,
-            storage=storage,
-            weights_dir=weights_dir,
             models_allowed=models_allowed,
         )
         self._mechanism, self._facts = spec.privacy, private_run(spec)
@@ -287,3 +276,29 @@ def _with_clients(cohort: Cohort, count: int) -> Cohort:
         steps=longer(cohort.steps, 1),
         normaliser=longer(cohort.normaliser, 1.0),
     )
+
+
+def binomial_bound(guesses: int, right: int, canaries: int, delta: float, confidence: float = 0.999) -> float:
+    """The largest epsilon that this number of `right` guesses refutes, of `guesses` about `canaries` that
+    were each included by a fair coin: Steinke, Nasr and Jagielski, Privacy Auditing with One (1)
+    Training Run, NeurIPS 2023, Theorem 5.2.
+
+        P[v or more right] <= P[B >= v] + 2 m delta max_i P[v > B >= v - i] / i
+        B ~ Bin(r, e^eps / (1 + e^eps))
+    """
+
+    def chance(epsilon: float) -> float:
+        q = 1 / (1 + exp(-epsilon))
+        below = np.cumsum(stats.binom.pmf(np.arange(right - 1, -1, -1), guesses, q))
+        worst = float((below / np.arange(1, right + 1)).max()) if right else 0.0
+        return float(stats.binom.sf(right - 1, guesses, q)) + 2 * canaries * delta * worst
+
+    low, high = 0.0, 1.0
+    if chance(low) >= 1 - confidence:
+        return 0.0
+    while chance(high) < 1 - confidence:
+        low, high = high, 2 * high
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if chance(middle) < 1 - confidence else (low, middle)
+    return low

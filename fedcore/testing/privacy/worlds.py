@@ -9,7 +9,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.data.federated import FederatedData
@@ -17,10 +16,9 @@ from fedcore.privacy.base import Neighbours
 from fedcore.problems import TrainingProblem
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.problems.transformed import Transformed
-from fedcore.systems.availability import AvailabilityData, Reachable
+from fedcore.systems.availability import AvailabilityData, TraceAvailable
 
 HUGE = 1e9
-Ids = NDArray[np.int64]
 Change = Callable[[Tensor, float], Tensor]
 """The change [D] of a client, given those [m, D] of the others and the clipping norm C."""
 
@@ -128,35 +126,13 @@ class WithoutClient:
         """
         return 0.0 if self._given is None else self._given.empty_round_seconds()
 
-    def reachable_at(self, seconds: float, population: int, seed: int, round: int) -> Reachable:
+    def reachable_at(self, seconds: float, population: int, seed: int, round: int) -> TraceAvailable:
         """The other clients that can be reached."""
-        given = None if self._given is None else self._given.reachable_at(seconds, population, seed, round)
-        return OtherClients(given, population, self._client)
-
-
-@dataclass(frozen=True)
-class OtherClients:
-    """Clients within reach, without one of them."""
-
-    given: Reachable | None
-    population: int
-    client: int
-
-    def all(self) -> Ids:
-        """Ascending."""
-        found: Ids = np.arange(self.population) if self.given is None else self.given.all()
-        others: Ids = found[found != self.client]
-        return others
-
-    def has(self, clients: Ids) -> NDArray[np.bool_]:
-        """[m] true for each of `clients` [m] but the one."""
-        there = np.ones(len(clients), bool) if self.given is None else self.given.has(clients)
-        found: NDArray[np.bool_] = there & (clients != self.client)
-        return found
-
-    def oversample_size(self, wanted: int) -> int | None:  # noqa: ARG002 - the protocol's signature
-        """None, since asking all is as fast."""
-        return None
+        if self._given is None:
+            reached = np.arange(population)
+        else:
+            reached = self._given.reachable_at(seconds, population, seed, round).all()
+        return TraceAvailable(reached[reached != self._client])
 
 
 def problem_of(problem: TrainingProblem, world: World, client: int, *, one_sample: bool) -> TrainingProblem:

@@ -17,18 +17,17 @@ from fedq.client.transport import EXPERIMENTS, RUNS, drop_absent
 from fedq.schemas import (
     Claims,
     Experiment,
-    ExperimentPage,
     ExperimentSummary,
     LogLine,
     LogPage,
     MetricsPage,
+    Page,
     Plan,
     Reproduction,
     ResourcePage,
     ResourceSample,
     RoundRow,
     Run,
-    RunPage,
     SearchPage,
 )
 
@@ -110,12 +109,12 @@ class ExperimentCalls(UploadCalls):
             starred=starred,
             archived=archived,
         )
-        return self._transport.walk(ExperimentPage, EXPERIMENTS, **filters)
+        return self._transport.walk(Page[ExperimentSummary], EXPERIMENTS, **filters)
 
     async def runs(self, id: str) -> list[Run]:
         """Return the runs of an experiment in the order of arms and seeds."""
         id = await self._id(EXPERIMENTS, id)
-        return [run async for run in self._transport.walk(RunPage, (EXPERIMENTS, id, "runs"))]
+        return [run async for run in self._transport.walk(Page[Run], (EXPERIMENTS, id, "runs"))]
 
     async def run(self, run_id: str) -> Run:
         """Return a run."""

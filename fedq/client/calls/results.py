@@ -18,7 +18,7 @@ from fedq.results import tables
 from fedq.results.frames import Frame
 from fedq.results.presentation import figure_file
 from fedq.results.tables import arms_of, rows_of
-from fedq.schemas import ArmPage, ArmRow, Comparison, Experiment, Results, Run, Theory
+from fedq.schemas import ArmRow, Comparison, Experiment, Page, Results, Run, Theory
 
 if TYPE_CHECKING:
     from fedq import model_export
@@ -27,6 +27,8 @@ else:
 
 COMPARE = "/v1/compare"
 ARMS_PAGE = 1_000
+MEDIA_TYPES = {"csv": tables.CSV, "parquet": tables.PARQUET}
+"""Media types of tables, which the service writes."""
 
 
 class OutcomeCalls(ExperimentCalls):
@@ -128,7 +130,7 @@ class OutcomeCalls(ExperimentCalls):
         """Write every round of every run of an experiment to `path`, as Parquet or CSV by its suffix,
         and return the path. One request, for experiments of any size.
         """
-        accept = {".csv": tables.CSV, ".parquet": tables.PARQUET}.get(Path(path).suffix.lower())
+        accept = MEDIA_TYPES.get(Path(path).suffix.lower().removeprefix("."))
         if accept is None:
             raise ValueError(f"the file name of rounds must end in .csv or .parquet, not {path}")
         return await self._transport.download((EXPERIMENTS, id, "metrics"), Path(path), accept=accept)
@@ -139,7 +141,7 @@ class OutcomeCalls(ExperimentCalls):
         size = ARMS_PAGE if limit is None else min(limit, ARMS_PAGE)
         params = drop_absent(experiment=experiments, limit=size, **wanted)
         found: list[ArmRow] = []
-        pages = self._transport.walk(ArmPage, "/v1/arms", **params)
+        pages = self._transport.walk(Page[ArmRow], "/v1/arms", **params)
         async with aclosing(pages):
             async for arm in pages:
                 found.append(arm)
@@ -298,11 +300,14 @@ class ExportCalls(OutcomeCalls):
         experiment = await self.experiment(id)
         id = experiment.id
         path = Path(output or (f"{id}.fedq.json.gz" if to == "fedq" else f"{id}-{to}"))
+        if to in MEDIA_TYPES:
+            await self._save_tables(id, to, path)
+            return str(path)
         with tempfile.TemporaryDirectory() as folder, export_errors(to):
             sink = open_sink(to, experiment, path, tracking_uri)
             for run in await self.runs(id):
                 await self._export(sink, run, Path(folder) if models else None)
-            sink.close(await self.results(id), await self._arms([id]))
+            sink.close()
         return sink.where
 
     async def import_(self, file: str | Path) -> Experiment:
@@ -323,6 +328,15 @@ class ExportCalls(OutcomeCalls):
             timeout=UPLOAD_TIMEOUT_S,
             repeatable=True,
         )
+
+    async def _save_tables(self, id: str, to: ExportForm, folder: Path) -> None:
+        arms = await self._arms([id])
+        with export_errors(to):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"arms.{to}").write_bytes(tables.encode_arms(arms, MEDIA_TYPES[to]))
+            await self.save_metrics(id, folder / f"rounds.{to}")
+            summary = folder / f"summary.{to}"
+            await self._transport.download((EXPERIMENTS, id, "results"), summary, accept=MEDIA_TYPES[to])
 
     async def _export(self, sink: Sink, run: Run, folder: Path | None) -> None:
         rows = [row async for row in self.rounds(run.id)]

@@ -13,24 +13,22 @@ from fedq.client.errors import NotFoundError
 from fedq.client.transport import EXPERIMENTS, RequestPath, drop_absent
 from fedq.schemas import (
     AuditEntry,
-    AuditPage,
     Bundle,
     Catalog,
     Delivery,
     Key,
     KeyEdit,
-    KeyPage,
     KeyRequest,
     KeyStanding,
     NewKey,
     NewWebhook,
+    Page,
     Preset,
     PresetList,
     PresetSummary,
     Queues,
     SharedAccess,
     Webhook,
-    WebhookPage,
     Worker,
     Workers,
 )
@@ -116,7 +114,7 @@ class KeyCalls(Calls):
 
     def keys(self) -> AsyncGenerator[Key, None]:
         """Iterate over all keys, newest first. For administrators."""
-        return self._transport.walk(KeyPage, KEYS)
+        return self._transport.walk(Page[Key], KEYS)
 
     async def key(self, id: str) -> KeyStanding:
         """Return a key and its use of quotas. For administrators; `me` returns one's own key."""
@@ -135,7 +133,7 @@ class KeyCalls(Calls):
         self, *, owner: str | None = None, target: str | None = None
     ) -> AsyncGenerator[AuditEntry, None]:
         """Iterate over changes and refused attempts, newest first. For administrators."""
-        return self._transport.walk(AuditPage, "/v1/audit", owner=owner, target=target)
+        return self._transport.walk(Page[AuditEntry], "/v1/audit", owner=owner, target=target)
 
 
 WEBHOOKS = "/v1/webhooks"
@@ -162,7 +160,7 @@ class WebhookCalls(Calls):
 
     def list(self) -> AsyncGenerator[Webhook, None]:
         """Iterate over the webhooks, newest first."""
-        return self._transport.walk(WebhookPage, WEBHOOKS)
+        return self._transport.walk(Page[Webhook], WEBHOOKS)
 
     async def get(self, id: str) -> Webhook:
         """Return a webhook and its state."""

@@ -10,7 +10,7 @@ from fedq.client.bodies import UPLOAD_TIMEOUT_S, Pieces, Upload, dataset_name, f
 from fedq.client.calls import Calls
 from fedq.client.errors import UnreadableDataError
 from fedq.client.transport import Model
-from fedq.schemas import Bundle, BundlePage, Dataset, DatasetPage, Weights, WeightsPage
+from fedq.schemas import Bundle, Dataset, Page, Weights
 
 DATASETS = "/v1/datasets"
 BUNDLES = "/v1/bundles"
@@ -39,7 +39,7 @@ class UploadCalls(Calls):
 
     def datasets(self) -> AsyncGenerator[Dataset, None]:
         """Iterate over the data sets, newest first; your own and the ones that others share with you."""
-        return self._transport.walk(DatasetPage, DATASETS)
+        return self._transport.walk(Page[Dataset], DATASETS)
 
     async def delete_dataset(self, id: str) -> None:
         """Delete a data set; ConflictError while an unfinished experiment of yours uses it."""
@@ -67,7 +67,7 @@ class UploadCalls(Calls):
 
     def bundles(self) -> AsyncGenerator[Bundle, None]:
         """Iterate over the code bundles, newest first."""
-        return self._transport.walk(BundlePage, BUNDLES)
+        return self._transport.walk(Page[Bundle], BUNDLES)
 
     async def delete_bundle(self, digest: str) -> None:
         """Delete a code bundle; ConflictError while an experiment of yours uses it."""
@@ -90,7 +90,7 @@ class UploadCalls(Calls):
 
     def all_weights(self) -> AsyncGenerator[Weights, None]:
         """Iterate over the uploaded weights, newest first."""
-        return self._transport.walk(WeightsPage, WEIGHTS)
+        return self._transport.walk(Page[Weights], WEIGHTS)
 
     async def delete_weights(self, digest: str) -> None:
         """Delete uploaded weights; ConflictError while an experiment of yours uses them."""

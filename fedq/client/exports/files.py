@@ -1,9 +1,7 @@
-"""Exports as files: CSV tables, and FedQ's own results file, which another FedQ can import."""
+"""Export to FedQ's own results file, which another FedQ can import."""
 
 import gzip
-import json
 import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,62 +11,12 @@ from fedcore.lazy import LazyModule
 from fedcore.platform.status import ENDED
 from fedq import schemas
 from fedq.client.errors import ExportError, UnreadableDataError
-from fedq.results import tables
 from fedq.results.documents import EXPERIMENT, write_results
-from fedq.results.frames import Frame
-from fedq.results.tables import arms_of, rows_of
 
 if TYPE_CHECKING:
     from fedq.local import folder as local_folder
 else:
     local_folder = LazyModule("fedq.local.folder")
-
-
-class Tables(ABC):
-    """Three files in a folder; see Sink."""
-
-    suffix: str
-    media_type: str
-
-    def __init__(self, _experiment: schemas.Experiment, folder: Path, _tracking_uri: str | None) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._folder, self.where = folder, str(folder)
-        self._runs: list[tuple[schemas.Run, Sequence[schemas.RoundRow]]] = []
-
-    def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], _model: Path | None) -> None:
-        """Collect the rows; the columns are known after the last run."""
-        self._runs.append((run, rows))
-
-    def close(self, results: schemas.Results, arms: Sequence[schemas.ArmRow]) -> None:
-        """Write the files."""
-        files = {
-            "rounds": self.frame(rows_of(self._runs, arms)),
-            "summary": tables.encode_table(results, "summary", self.media_type),
-            "arms": self.frame(arms_of(arms)),
-        }
-        for name, content in files.items():
-            (self._folder / f"{name}.{self.suffix}").write_bytes(content)
-
-    @abstractmethod
-    def frame(self, frame: Frame) -> bytes:
-        """Encode rounds or arms."""
-
-
-class CsvRuns(Tables):
-    """CSV files; absent values are empty fields, lists are JSON, and numbers have all digits."""
-
-    suffix = "csv"
-    media_type = tables.CSV
-
-    def frame(self, frame: Frame) -> bytes:
-        """Encode the rows as CSV."""
-        return tables.csv_of(
-            frame.columns, ({name: _field(value) for name, value in line.items()} for line in frame)
-        )
-
-
-def _field(value: Any) -> Any:
-    return json.dumps(value) if isinstance(value, list) else value
 
 
 COMPRESSED = ".gz"
@@ -91,7 +39,7 @@ class ArchiveRuns:
         """Collect a run; `close` writes the whole file."""
         self._runs.append((run.model_dump(mode="json"), [row.model_dump(mode="json") for row in rows]))
 
-    def close(self, _results: schemas.Results, _arms: Sequence[schemas.ArmRow]) -> None:
+    def close(self) -> None:
         """Write the file."""
         experiment = self._experiment.model_dump(mode="json", include=set(EXPERIMENT))
         partial = self._file.with_name(f".{self._file.name}.partial")

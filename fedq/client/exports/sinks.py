@@ -30,20 +30,18 @@ class Sink(Protocol):
     def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], model: Path | None) -> None:
         """Write the rounds of a run, and its final `model` if given."""
 
-    def close(self, results: schemas.Results, arms: Sequence[schemas.ArmRow]) -> None:
-        """Write the results over all runs, with the arms, and finish."""
+    def close(self) -> None:
+        """Finish after the last run."""
 
 
 _SINKS: dict[ExportForm, tuple[str, str]] = {
     "fedq": ("files", "ArchiveRuns"),
-    "csv": ("files", "CsvRuns"),
-    "parquet": ("columns", "ParquetRuns"),
     "tensorboard": ("tensorboard", "TensorBoardRuns"),
     "mlflow": ("tracking", "MlflowRuns"),
     "wandb": ("weights_and_biases", "WandbRuns"),
     "optuna": ("trials", "OptunaTrials"),
 }
-"""Module and class of each; each module loads a library that the others do without."""
+"""Module and class of each format but tables; each module loads a library that the others do without."""
 
 
 def open_sink(

@@ -36,7 +36,7 @@ class TensorBoardRuns:
                 for name, value in flatten_row(row).items():
                     writer.add_scalar(name, value, row.round, row.committed_at.timestamp())
 
-    def close(self, _results: schemas.Results, _arms: Sequence[schemas.ArmRow]) -> None:
+    def close(self) -> None:
         """Do nothing: each run is complete after `add`."""
 
     def _describe(self, writer: SummaryWriter, run: schemas.Run) -> None:

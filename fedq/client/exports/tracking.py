@@ -89,7 +89,7 @@ class MlflowRuns:
         else:
             self._client.set_terminated(there, STATUSES[run.status], _milliseconds(run.finished_at))
 
-    def close(self, _results: schemas.Results, _arms: Sequence[schemas.ArmRow]) -> None:
+    def close(self) -> None:
         """Do nothing: each run is complete after `add`."""
 
     def _find(self, experiment: schemas.Experiment, artifacts: str | None) -> str:

@@ -50,7 +50,7 @@ class OptunaTrials:
         self._runs[run.arm].append(run)
         self._curves[run.arm].append([_curve(rows, one.metric) for one in self._search.objectives])
 
-    def close(self, _results: schemas.Results, _arms: Sequence[schemas.ArmRow]) -> None:
+    def close(self) -> None:
         """Write the study, in the place of an earlier export."""
         self._file.unlink(missing_ok=True)
         optuna.logging.set_verbosity(optuna.logging.WARNING)

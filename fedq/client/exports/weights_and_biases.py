@@ -66,7 +66,7 @@ class WandbRuns:
             facts = {name: getattr(run, name) for name in FACTS if getattr(run, name) is not None}
             written.summary.update({f"fedq.{name}": _plain(value) for name, value in facts.items()})
 
-    def close(self, _results: schemas.Results, _arms: Sequence[schemas.ArmRow]) -> None:
+    def close(self) -> None:
         """End the process that writes the files."""
         wandb.teardown()
 

@@ -301,7 +301,7 @@ def _exported(http: httpx.Client, id: str, folder: Path) -> Document:
     for run in http.get(f"/v1/experiments/{id}/runs").json()["items"]:
         page = http.get(f"/v1/runs/{run['id']}/metrics", params={"limit": 10_000}).json()["items"]
         file.add(schemas.Run(**run), [schemas.RoundRow(**row) for row in page], None)
-    file.close(schemas.Results(**http.get(f"/v1/experiments/{id}/results").json()), [])
+    file.close()
     return json.loads(files.content_of(folder / "file.json.gz"))
 
 

@@ -6,7 +6,7 @@ from fastapi import FastAPI
 from rich.console import Console
 
 from fedcore.platform.store import Database
-from fedq.cli.experiments import decisions_repeat, search_view
+from fedq.cli.experiments import search_view
 from fedq.client import Client
 from fedq.client.events import Seen, _poll
 from fedq.client.transport import finish_each
@@ -55,17 +55,11 @@ def test_a_search_tells_what_it_decided_and_on_what(http: httpx.Client, ended: D
     assert {one.arm: one.value for one in found.items if one.rung == 0} == {
         arm: loss + 0.5 for arm, loss in enumerate(LOSSES)
     }
-    assert decisions_repeat(found)
-    first, *others = found.items
-    assert not decisions_repeat(
-        found.model_copy(update={"items": [first.model_copy(update={"value": 0.0}), *others]})
-    )
     console = Console(width=120)
     with console.capture() as capture:
         console.print(search_view(found))
     shown = " ".join(capture.get().split())
     assert "lr=0.04 1 1.5 1 of 9 3 promoted" in shown
-    assert "lead to the same decisions" in shown
     # A page at a time.
     pages = [http.get(place, params={"limit": 7, "cursor": after}).json() for after in (0, 7, 12)]
     assert [[one["sequence"] for one in page["items"]] for page in pages] == [

@@ -28,7 +28,7 @@ def test_a_key_is_made_and_printed_alone_listed_used_and_revoked(fedq: Fedq) -> 
 
 
 def test_a_key_with_quotas_shows_what_is_left_of_them(fedq: Fedq) -> None:
-    key = fedq("key", "create", "ann", "--max-waiting-runs", "7").out.strip()
+    key = fedq("key", "create", "ann", "--set", "max_waiting_runs=7").out.strip()
     shown = fedq("--key", key, "me").out
     assert [line.split()[-2:] for line in shown.splitlines() if "queued and paused runs" in line] == [
         ["0", "7"]
@@ -96,7 +96,7 @@ def test_the_audit_log_is_shown(fedq: Fedq) -> None:
 
 
 def test_a_key_is_changed_and_shown_with_what_is_used(fedq: Fedq) -> None:
-    key = fedq("key", "create", "ann", "--max-running-runs", "2", "--days", "9").out.strip()
+    key = fedq("key", "create", "ann", "--set", "max_running_runs=2", "--days", "9").out.strip()
     key_id = Token.parse(key).key_id
     changed = fedq(
         "key",
@@ -118,6 +118,8 @@ def test_a_key_is_changed_and_shown_with_what_is_used(fedq: Fedq) -> None:
     ] == [["0", "4"]]
     refused = fedq("key", "edit", key_id, "--set", "max_running_runs=-4")
     assert (refused.code, "max_running_runs: " in refused.err) == (2, True)
+    for name in ("model", "fields"):  # of no field, whatever arguments are called
+        assert fedq("key", "edit", key_id, "--set", f"{name}=1").code == 2
     # As the service says it.
     misspelt = fedq("key", "edit", key_id, "--set", "max_runing_runs=4")
     assert (misspelt.code, "did you mean max_running_runs?" in misspelt.err) == (2, True)

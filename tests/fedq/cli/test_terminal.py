@@ -183,7 +183,6 @@ COMMAND_LINES = {
     "weights add": "{table}",
     "weights delete": "{nothing}",
     "weights list": "",
-    "weights show": "{nothing}",
     "workers": "",
 }
 WITHOUT_TEXT = {"backup", "data", "data list", "migrate", "queue", "weights list", "workers"}

@@ -61,6 +61,9 @@ def test_tables_hold_every_round_to_the_last_digit(service: Service, client: Cli
     assert [line["mean"] for line in summary] == [line["mean"] for line in client.results(id).summary]
     arms = parquet.read_table(tmp_path / "arms.parquet").to_pylist()
     assert [(arm["arm"], arm["local.lr"], arm["seeds"]) for arm in arms] == [(0, 0.1, 3), (1, 0.05, 3)]
+    types = {field.name: str(field.type) for field in parquet.read_schema(tmp_path / "arms.parquet")}
+    assert types["created_at"] == "timestamp[us, tz=UTC]"
+    assert (types["suboptimality.final"], types["suboptimality.final.n"]) == ("double", "int64")
     assert {line["arm"]: line["local.lr"] for line in summary} == {0: 0.1, 1: 0.05}
     assert (
         (tmp_path / "arms.csv").read_text().splitlines()[0].startswith("experiment_id,experiment_name,arm,")
@@ -320,7 +323,7 @@ def test_a_missing_package_is_named_with_its_extra(
     client: Client, monkeypatch: pytest.MonkeyPatch, form: ExportForm, package: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    for name in ("columns", "tensorboard", "tracking", "weights_and_biases"):
+    for name in ("tensorboard", "tracking", "weights_and_biases"):
         monkeypatch.delitem(sys.modules, f"fedq.client.exports.{name}", raising=False)
     with pytest.raises(MissingPackageError, match=rf"needs {package}: pip install 'fedq\[{extra}\]'"):
         client.export(client.submit(TWO_ARMS).id, form)

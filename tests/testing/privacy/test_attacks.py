@@ -18,15 +18,8 @@ from fedcore.privacy.client_level import PrivateMean
 from fedcore.privacy.tree import TreeMean
 from fedcore.simulation.simulation import Simulation
 from fedcore.systems.participation import PARTICIPATIONS
-from fedcore.testing.privacy.attacks import (
-    AttackErrors,
-    Mechanism,
-    TradeOff,
-    attack,
-    binomial_bound,
-    upper_limit,
-)
 from tests.builders.specifications import Document
+from tests.testing.privacy.attacks import AttackErrors, Mechanism, TradeOff, attack, upper_limit
 from tests.testing.privacy.test_coupled import BASE, private
 
 Floats = NDArray[np.float64]
@@ -230,10 +223,3 @@ def test_an_upper_limit_is_that_of_clopper_and_pearson() -> None:
     limit = upper_limit(3, 50, 0.01)
     assert stats.binom.cdf(3, 50, limit) == pytest.approx(0.01, rel=1e-6)
     assert upper_limit(5, 5) == 1.0
-
-
-def test_the_bound_of_guesses_is_that_of_randomised_response_where_delta_is_zero() -> None:
-    """380 right guesses of 380 show about epsilon 4: q^380 = 0.001."""
-    assert binomial_bound(380, 380, 1_000, 0.0) == pytest.approx(-np.log(0.001 ** (-1 / 380) - 1), rel=1e-6)
-    assert binomial_bound(380, 190, 1_000, 0.0) == 0.0
-    assert binomial_bound(380, 380, 1_000, 1e-5) < binomial_bound(380, 380, 1_000, 0.0)

@@ -17,8 +17,8 @@ from fedcore.privacy.tree import TreeMean
 from fedcore.random import generator
 from fedcore.simulation.simulation import Simulation
 from fedcore.systems.participation import PARTICIPATIONS
-from fedcore.testing.privacy.attacks import Mechanism
 from fedcore.testing.privacy.noise import examine, noise_findings
+from tests.testing.privacy.attacks import Mechanism
 from tests.testing.privacy.test_attacks import HalfNoise, OneNoise, faulty
 from tests.testing.privacy.test_coupled import BASE, private
 from tests.testing.test_combinations import FAMILIES, document, with_needs

@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedcore import ExperimentSpec
 from fedcore.core import Aggregator
 from fedcore.errors import SpecificationError
 from fedcore.privacy.client_level import ClientLevelPrivacy
-from fedcore.testing.privacy.report import audit_privacy
+from fedcore.testing.privacy.report import audit_privacy, binomial_bound
 from tests.builders.specifications import Document, merged
 from tests.testing.privacy.test_attacks import Doubled
 from tests.testing.privacy.test_coupled import BASE, private, taking_part
@@ -95,3 +96,10 @@ def test_a_model_without_room_for_canaries_is_audited_by_coupled_runs_alone(
         if parameters > 90
         else ""
     )
+
+
+def test_the_bound_of_guesses_is_that_of_randomised_response_where_delta_is_zero() -> None:
+    """380 right guesses of 380 show about epsilon 4: q^380 = 0.001."""
+    assert binomial_bound(380, 380, 1_000, 0.0) == pytest.approx(-np.log(0.001 ** (-1 / 380) - 1), rel=1e-6)
+    assert binomial_bound(380, 190, 1_000, 0.0) == 0.0
+    assert binomial_bound(380, 380, 1_000, 1e-5) < binomial_bound(380, 380, 1_000, 0.0)

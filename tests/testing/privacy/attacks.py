@@ -1,13 +1,10 @@
-"""Audit of differential privacy by many runs: attacks against the trade-off curve that the accountant
-gives, and what guesses about canaries in one run say.
-"""
+"""Attacks on mechanisms by many runs, against the trade-off curve that the accountant gives."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from math import exp
 from typing import NamedTuple
 
 import numpy as np
@@ -16,11 +13,12 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
-from fedcore.core import Aggregate, Aggregator, Cohort, Vectors
+from fedcore.core import Aggregate, Aggregator
 from fedcore.privacy.accounting import GaussianRelease, delta_of
 from fedcore.privacy.base import DIRECTION, MESSAGE, Privacy, PrivateRun
 from fedcore.systems.cohorts import draw
 from fedcore.testing.privacy.coupled import with_combine
+from fedcore.testing.privacy.noise import DIM, cohort_of, keep_messages
 
 Floats = NDArray[np.float64]
 LEVEL = 0.001 / (2 * 24)
@@ -28,8 +26,6 @@ LEVEL = 0.001 / (2 * 24)
 24 mechanisms.
 """
 EPSILONS = np.concatenate([[0.0], np.geomspace(1e-3, 20, 200)])
-DIM = 4
-"""Length of changes."""
 
 
 @dataclass(frozen=True)
@@ -90,37 +86,12 @@ class Mechanism:
         return found
 
 
-def keep_messages(messages: list[Tensor]) -> Callable[..., Aggregate]:
-    """A `combine` for `with_combine` that puts the messages [M, D] of the round into the list."""
-
-    def combine(own: Callable[..., Aggregate], seen: Tensor, cohort: Cohort, state: Vectors) -> Aggregate:
-        messages[:] = [seen]
-        return own(seen, cohort, state)
-
-    return combine
-
-
 def _value(name: str, aggregate: Aggregate, messages: list[Tensor], target: NDArray[np.bool_]) -> float:
     """The first coordinate of what was released; zero of a message that was not sent."""
     if name == MESSAGE:
         sent = messages[0][torch.from_numpy(target)]
         return float(sent[0, 0]) if len(sent) else 0.0
     return float(aggregate.direction[0]) if name == DIRECTION else 0.0
-
-
-def cohort_of(clients: NDArray[np.int64], population: int) -> Cohort:
-    """A cohort of `clients` [M] that weigh alike."""
-    ones = torch.ones(len(clients), dtype=torch.float64)
-    each = ones / max(len(clients), 1)
-    return Cohort(
-        clients=torch.from_numpy(clients),
-        weights=each,
-        share=ones / population,
-        objective=ones / population,
-        population=population,
-        steps=ones,
-        normaliser=ones,
-    )
 
 
 class PresenceTest(NamedTuple):
@@ -228,29 +199,3 @@ class TradeOff:
         rest = 1 - self._deltas
         bounds = (rest - np.exp(EPSILONS) * false_positives, np.exp(-EPSILONS) * (rest - false_positives))
         return max(0.0, *(float(each.max()) for each in bounds))
-
-
-def binomial_bound(guesses: int, right: int, canaries: int, delta: float, confidence: float = 0.999) -> float:
-    """The largest epsilon that this number of `right` guesses refutes, of `guesses` about `canaries` that
-    were each included by a fair coin: Steinke, Nasr and Jagielski, Privacy Auditing with One (1)
-    Training Run, NeurIPS 2023, Theorem 5.2.
-
-        P[v or more right] <= P[B >= v] + 2 m delta max_i P[v > B >= v - i] / i
-        B ~ Bin(r, e^eps / (1 + e^eps))
-    """
-
-    def chance(epsilon: float) -> float:
-        q = 1 / (1 + exp(-epsilon))
-        below = np.cumsum(stats.binom.pmf(np.arange(right - 1, -1, -1), guesses, q))
-        worst = float((below / np.arange(1, right + 1)).max()) if right else 0.0
-        return float(stats.binom.sf(right - 1, guesses, q)) + 2 * canaries * delta * worst
-
-    low, high = 0.0, 1.0
-    if chance(low) >= 1 - confidence:
-        return 0.0
-    while chance(high) < 1 - confidence:
-        low, high = high, 2 * high
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (middle, high) if chance(middle) < 1 - confidence else (low, middle)
-    return low
