@@ -222,6 +222,6 @@ def _spread(curve: Curve) -> tuple[list[float], list[float]]:
     """The ends of the bands of one standard deviation, below and above the means."""
     stds = [std or 0.0 for std in curve.std]
     return (
-        [mean - std for mean, std in zip(curve.mean, stds, strict=True)],
-        [mean + std for mean, std in zip(curve.mean, stds, strict=True)],
+        [value_axes.finite(mean - std) for mean, std in zip(curve.mean, stds, strict=True)],
+        [value_axes.finite(mean + std) for mean, std in zip(curve.mean, stds, strict=True)],
     )

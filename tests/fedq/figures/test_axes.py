@@ -1,11 +1,10 @@
-"""Axes show every finite value in its order, those beyond their largest one at it."""
+"""Axes show every finite value in its order, up to the ends of float64."""
 
 import re
 from decimal import Decimal
 from io import BytesIO
 from itertools import pairwise
-from math import log10, ulp
-from sys import float_info
+from math import log10
 from typing import Literal
 
 import pytest
@@ -16,10 +15,8 @@ from matplotlib.figure import Figure
 from fedq.figures.axes import LARGEST, SMALLEST, ValueAxis
 
 ANY = st.floats(allow_nan=False, allow_infinity=False)
-ENDS = st.sampled_from([0.0, -0.0, ulp(0.0), SMALLEST, 1.0, 1e99, LARGEST, 1e307, float_info.max])
+ENDS = st.sampled_from([0.0, -0.0, SMALLEST, 2 * SMALLEST, 1e-308, 1.0, 1e294, 1e307, LARGEST / 2, LARGEST])
 NUMBERS = st.one_of(ANY, ENDS, ENDS.map(lambda end: -end))
-SHOWN = NUMBERS.filter(lambda value: value == 0 or SMALLEST <= abs(value) <= LARGEST)
-"""Numbers that are drawn where they are."""
 
 
 def shares(axis: ValueAxis, values: list[float]) -> list[float]:
@@ -43,10 +40,11 @@ def test_every_finite_value_is_within_the_axis_and_none_out_of_order(
 
 
 @settings(max_examples=50)
-@given(SHOWN, SHOWN, st.booleans())
+@given(NUMBERS, NUMBERS, st.booleans())
 def test_values_that_differ_are_drawn_apart(one: float, other: float, is_log: bool) -> None:
     low, high = sorted((one, other))
-    differ = high > 2 * max(low, 0.0) if is_log else abs(high / 2 - low / 2) > 0.01 * abs(one)
+    # Below, float64 has too few numbers for a place of zero under them.
+    differ = 1e-320 < high > 2 * max(low, 0.0) if is_log else abs(high / 2 - low / 2) > 0.01 * abs(one)
     first, second = shares(ValueAxis.of("y", [low, high], is_log=is_log), [low, high])
     assert not differ or second - first > 0.3
 
@@ -56,12 +54,12 @@ def test_values_that_differ_are_drawn_apart(one: float, other: float, is_log: bo
 @pytest.mark.parametrize(
     ("values", "is_log"),
     [
-        ([0.0, 1e99], False),
+        ([0.0, 1e307], False),
         ([-LARGEST, LARGEST], False),
         ([3.0, 5.0], False),
         ([SMALLEST, 4 * SMALLEST], False),
         ([SMALLEST, LARGEST], True),
-        ([1e98, LARGEST], True),
+        ([1e300, LARGEST], True),
         ([1e-3, 1e2], True),
     ],
 )
@@ -74,11 +72,11 @@ def test_values_can_be_read_off_by_the_labels(
     found.set_up(axes, in_percent=in_percent)
     figure.savefig(BytesIO(), format="png")
     axis = axes.xaxis if name == "x" else axes.yaxis
-    unit = int(axis.offsetText.get_text().replace("\N{MINUS SIGN}", "-").removeprefix("1e") or 0)
+    unit = int(axis.offsetText.get_text().removeprefix("1e") or 0)
     labels = [
         (tick, _number(label.get_text()).scaleb(unit - 2 * in_percent))
         for tick, label in zip(axis.get_majorticklocs(), axis.get_ticklabels(), strict=True)
-        if label.get_text()
+        if label.get_text() and (tick >= 1e-300 or not is_log)
     ]
     (first, low), *_, (last, high) = labels
     for value, place in zip(values, found.place(values), strict=True):
