@@ -16,8 +16,8 @@ Values = dict[str, float | list[float]]
 WORKING_BYTES = 64 << 20
 """Memory that one computation on a CPU may hold beside models and data sets."""
 STEP_BYTES = 256 << 20
-"""Memory that the gradient of a mini-batch may hold on a CPU: in parts, PyTorch reorders the weights of
-convolutions for each.
+"""Memory that the gradient of a whole mini-batch may hold on a CPU, where in parts PyTorch would reorder the
+weights of convolutions for each. A larger mini-batch goes in parts of WORKING_BYTES.
 """
 _SHARES_OF_GPU = 16
 Gradient = Callable[..., Tensor]
@@ -158,7 +158,7 @@ def capacity(sample_bytes: int, device: torch.device) -> int:
 
 
 def step_capacity(sample_bytes: int, device: torch.device) -> int:
-    """Return how many samples of a mini-batch are differentiated at once, at least one."""
+    """Return how many samples a mini-batch may have that is differentiated at once."""
     return max(1, max(STEP_BYTES, working_bytes(device)) // sample_bytes)
 
 

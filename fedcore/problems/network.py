@@ -142,7 +142,8 @@ class TrainingPass:
         statistics = step.statistics(len(self.norms))[0]
         new = statistics
         # The statistics of a mini-batch are of all its samples.
-        length = len(samples) if len(self.norms) else self.step_capacity
+        whole = len(self.norms) or len(samples) <= self.step_capacity
+        length = len(samples) if whole else self.capacity
         parts = []
         with self.surroundings():
             for batch, own, weight in zip(

@@ -347,7 +347,8 @@ class SupervisedProblem:
             train.take(rows) if samples is None else seen(rows[samples % len(rows)], samples // len(rows))
         )
         weights = theta.new_full((len(chosen),), 1 / len(chosen))
-        length = self.capacity if samples is None else self.step_capacity
+        whole = samples is not None and len(chosen) <= self.step_capacity
+        length = self.step_capacity if whole else self.capacity
         parts = zip(chosen.batches(length), torch.split(weights, length), strict=True)
         gradient = reduce(
             Tensor.add_, (weighted(theta, batch.features, batch.labels, weight) for batch, weight in parts)

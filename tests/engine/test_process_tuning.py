@@ -48,7 +48,7 @@ PAGES = 20_000_000 * 4 // 4096
     [
         pytest.param({}, "main", False, marks=pytest.mark.nightly),
         ({}, "another", False),
-        ({"MALLOC_MMAP_THRESHOLD_": "1000000"}, "main", True),
+        pytest.param({"MALLOC_MMAP_THRESHOLD_": "1000000"}, "main", True, marks=pytest.mark.nightly),
     ],
 )
 def test_a_large_block_is_cleared_once_and_kept_until_idle_unless_the_user_has_set_the_allocator(

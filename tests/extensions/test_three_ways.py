@@ -67,7 +67,7 @@ def numbers(row: Any) -> tuple[Any, ...]:
     return row.train_loss, row.test_accuracy, row.bytes_up, agreement
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_objects_packages_and_bundles_give_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

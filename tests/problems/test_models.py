@@ -61,7 +61,7 @@ def plain_gradient(name: str, module: nn.Module, samples: Samples) -> dict[str, 
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in CASES]
+    "name", [pytest.param(name, marks=pytest.mark.nightly if name in LARGE else ()) for name in CASES]
 )
 def test_gradients_are_pytorchs(name: str) -> None:
     made, plain = problem(name)
