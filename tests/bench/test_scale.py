@@ -13,7 +13,7 @@ from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 ROUNDS = 200
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_filled_database_has_what_it_says(postgresql_url: str) -> None:
     filled = fill(postgresql_url, Sizes(owners=3, experiments=7, rounds=ROUNDS))
     assert len(filled.tokens) == 3

@@ -87,7 +87,7 @@ def resident_mb(file: Path, folder: Path) -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_clients_that_never_took_part_cost_nothing(tmp_path: Path) -> None:
     """All of the population's memory for logistic regression on 60 features and 10 classes would be
     244 MB a vector.

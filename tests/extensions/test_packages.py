@@ -174,7 +174,9 @@ def test_a_distribution_that_is_on_the_path_twice_is_one_package(tmp_path: Path)
 @pytest.mark.parametrize(
     "start",
     [
-        ("uvicorn", "--factory", "api.app:create_app", "--port", "0"),
+        pytest.param(
+            ("uvicorn", "--factory", "api.app:create_app", "--port", "0"), marks=pytest.mark.nightly
+        ),
         ("workers.worker",),
         pytest.param(("workers.reconciler",), marks=pytest.mark.nightly),
         pytest.param(("workers.embedded.supervisor", "--port", "0"), marks=pytest.mark.nightly),

@@ -116,14 +116,8 @@ def test_onnx_scores_are_those_that_fedq_evaluates(name: str, tmp_path: Path) ->
 
 
 @with_onnx
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "policy",
-    [
-        "local",
-        *(pytest.param(policy, marks=pytest.mark.nightly) for policy in ("average", "frozen", "group")),
-    ],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("policy", ["local", "average", "frozen", "group"])
 def test_onnx_scores_of_a_torchvision_network(policy: str, tmp_path: Path) -> None:
     spec = on_digits(sized({**MOBILENET, "batch_norm": policy}, (1, 8, 8), 10))
     model, report, problem = played(spec)
@@ -148,7 +142,7 @@ SEQUENCES: dict[str, tuple[Document, Any]] = {
 
 @with_onnx
 @with_transformers
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SEQUENCES)
 def test_onnx_scores_of_sequences(name: str, tmp_path: Path) -> None:
     network, dataset = SEQUENCES[name]

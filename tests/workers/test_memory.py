@@ -282,7 +282,7 @@ def test_a_run_whose_worker_was_killed_for_memory_goes_on_with_less_before_its_l
     assert rows == pytest.approx([report.test_loss for report in undisturbed(ended.rounds)[0]], rel=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_whose_worker_was_killed_otherwise_goes_on_as_before(embedded: Deployment) -> None:
     (embedded.folder / KILLS).write_text("3")
     with counted(embedded, "first") as first:

@@ -533,8 +533,8 @@ def test_the_number_of_workers_changes_no_bit(deployment: Deployment, count: int
         eventually(lambda: not deployment.members(), timeout_s=END_S)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("signum", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_member_that_is_lost_changes_no_bit(embedded: Deployment, signum: signal.Signals) -> None:
     with embedded.running(count=2):
         experiment = embedded.submit(DOCUMENT)
