@@ -2,7 +2,7 @@
 import { prepare } from "./chart.js";
 import { joined, leftOut } from "./closer.js";
 import { isKnown } from "./curves-lines.js";
-import { call, tell, wordsOf } from "./service.js";
+import { call, Problem, tell, wordsOf } from "./service.js";
 
 /** @import { AnyResults, ArmResult, Curve } from "../types/answers" */
 /** @import { Places, Span } from "./closer.js" */
@@ -68,7 +68,11 @@ export class ResultsSource {
       // No event reports changes of a comparison.
       if (found.members?.some(({ status }) => !ENDED.has(status))) this.#renew();
     } catch (error) {
-      if (asked === this.#asked) tell(wordsOf(error), "error");
+      if (asked !== this.#asked) return;
+      // The page of an experiment says that it is gone.
+      const gone = new CustomEvent("fedq:gone", { cancelable: true });
+      if (error instanceof Problem && error.status === 404 && !document.dispatchEvent(gone)) return;
+      tell(wordsOf(error), "error");
     } finally {
       if (asked === this.#asked) root.removeAttribute("aria-busy");
       if (asked === this.#asked && this.#waiting === "answer") this.#later();

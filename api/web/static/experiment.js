@@ -239,13 +239,21 @@ byId("copy").addEventListener("click", async () => {
   }
 });
 
-asking.addEventListener("htmx:after:request", (event) => {
+/** Say that the experiment exists no more; nothing is asked for again. */
+function showGone() {
   const seen = byId("seen").dataset;
-  if (event.detail.ctx.response.status !== 404 || seen.status === "deleted") return;
-  // Nothing is asked for again.
+  if (seen.status === "deleted") return;
   Object.assign(seen, { status: "deleted", live: "" });
   showDeleted(find(root, "h1 .badge"));
   root.querySelector(".toolbar")?.remove();
+}
+
+asking.addEventListener("htmx:after:request", (event) => {
+  if (event.detail.ctx.response.status === 404) showGone();
+});
+document.addEventListener("fedq:gone", (event) => {
+  event.preventDefault();
+  showGone();
 });
 
 tabs(find(document, "[role=tablist]"));
