@@ -142,17 +142,18 @@ def _command(*arguments: str) -> Callable[[Path], tuple[float, str]]:
     """Median time of `fedq` with these arguments."""
 
     def measure(_: Path) -> tuple[float, str]:
-        walls, cores = [], []
-        for _turn in range(TIMES):
-            began, used = time.perf_counter(), _children_s()
-            subprocess.run(  # noqa: S603 - our own
-                [sys.executable, "-m", "fedq.cli", *arguments], stdout=subprocess.DEVNULL, check=True
-            )
-            walls.append(time.perf_counter() - began)
-            cores.append(_children_s() - used)
-        return statistics.median(walls), f"{statistics.median(cores):.2f} s of processor time"
+        turns = [_timed(*arguments) for _turn in range(TIMES)]
+        wall, cores = map(statistics.median, zip(*turns, strict=True))
+        return wall, f"{cores:.2f} s of processor time"
 
     return measure
+
+
+def _timed(*arguments: str) -> tuple[float, float]:
+    """Seconds of `fedq` with these arguments, by the clock and of processor time."""
+    began, used = time.perf_counter(), _children_s()
+    subprocess.run([sys.executable, "-m", "fedq.cli", *arguments], stdout=subprocess.DEVNULL, check=True)  # noqa: S603 - our own
+    return time.perf_counter() - began, _children_s() - used
 
 
 def _plan(home: Path) -> tuple[float, str]:
@@ -174,20 +175,14 @@ def _run(_: Path) -> tuple[float, str]:
         "rounds": 3,
         "seeds": [0],
     }
-    walls, cores = [], []
+    turns = []
     for _turn in range(TIMES):
         with tempfile.TemporaryDirectory(prefix="fedq-") as folder:
             file = Path(folder, "spec.json")
             file.write_text(json.dumps(document))
-            began, used = time.perf_counter(), _children_s()
-            subprocess.run(  # noqa: S603 - our own
-                [sys.executable, "-m", "fedq.cli", "run", str(file), f"--output={folder}/out"],
-                stdout=subprocess.DEVNULL,
-                check=True,
-            )
-            walls.append(time.perf_counter() - began)
-            cores.append(_children_s() - used)
-    return statistics.median(cores), f"of processor time; {statistics.median(walls):.2f} s by the clock"
+            turns.append(_timed("run", str(file), f"--output={folder}/out"))
+    wall, cores = map(statistics.median, zip(*turns, strict=True))
+    return cores, f"of processor time; {wall:.2f} s by the clock"
 
 
 def _list(folder: Path) -> tuple[float, str]:
