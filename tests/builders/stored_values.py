@@ -21,7 +21,7 @@ Values = dict[str, list[float]]
 
 FILE = Path(__file__).with_suffix(".json")
 TOLERANCE = 1e-12
-"""Of a difference, in norms of the vector: sums in another order are right to 1e-15 in a step."""
+"""Largest difference of values, in norms of the vector: sums in another order agree to 1e-15 in a step."""
 
 
 def values_of(simulation: Simulation) -> Values:
