@@ -6,15 +6,13 @@ from typing import Any
 from fedcore import bundles
 from fedcore.data.base import DatasetSpec
 from fedcore.errors import DataUnavailableError, ResourceNotFoundError, StorageError
-from fedcore.platform.out_of_memory import MEMORY_DIVISOR
-from fedcore.platform.provenance import ENGINE_CHOICE
 from fedcore.platform.storage import Storage, read
 from fedcore.platform.store.leases import Claim
 from fedcore.settings import Settings
 from fedcore.spec import stored_arms, stored_spec, sweep
 from fedcore.spec.code import CodeBundle
 from workers.confined.sandbox import Sandbox
-from workers.confined.simulation import ConfinedRun, ConfinedSimulation
+from workers.confined.simulation import ConfinedSimulation
 from workers.confined.uploads import copy_datasets
 from workers.weights import UploadedWeights
 
@@ -47,21 +45,8 @@ class ConfinedRuns:
         sandbox = self._sandbox_of(claim)
         self._weights.copy_to(sandbox.uploads, claim)
         copy_datasets(sandbox, self._storage, self._datasets)
-        return ConfinedSimulation(
-            sandbox,
-            ConfinedRun(
-                spec=claim.spec,
-                arm=claim.arm,
-                seed=claim.seed,
-                rounds=claim.rounds,
-                device=self._device,
-                recorded=claim.provenance.get(ENGINE_CHOICE),
-                memory_divisor=MEMORY_DIVISOR**claim.shortages,
-                round_s=self._settings.code_round_seconds,
-                bundle=self._made_with,
-            ),
-            is_lost,
-        )
+        round_s = self._settings.code_round_seconds
+        return ConfinedSimulation(sandbox, claim, self._device, round_s, self._made_with, is_lost)
 
     def keep_for(self, experiment_id: str) -> None:
         """End the sandbox unless it is of this experiment."""
