@@ -470,20 +470,6 @@ def test_a_member_that_cannot_connect_gives_its_seat_back(database: Database) ->
     assert read(database, groups.members, held) == {}
 
 
-def test_a_member_that_waits_for_a_connection_leaves_for_a_queued_run(database: Database) -> None:
-    """The worker of the run, stopped, takes connections and says nothing."""
-    submit(database, execution={"shards": 3})
-    held = claim(database, "leader")
-    with socket.create_server(("127.0.0.1", 0)) as stopped:
-        write(database, groups.announce, held, f"127.0.0.1:{stopped.getsockname()[1]}", 2)
-        member = seated(database, "idle")
-        patient = GroupPacing(look_s=0.02, connect_s=3600.0)
-        submit(database)
-        serve(database, member, lambda: simulated(held), LEASE_S, lambda: False, patient)
-    assert read(database, groups.members, held) == {}
-    assert claim(database, "idle").run_id != held.run_id
-
-
 def test_a_group_that_cannot_be_opened_trains_alone(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
