@@ -28,7 +28,6 @@ from fedcore.platform.store import (
     audit,
     bundles,
     driver_error,
-    fair_share,
     open_database,
     recovery,
     removals,
@@ -123,7 +122,6 @@ def reconcile_once(
         served = sorted(workers.memory_limits(session, settings.seen_seconds))
         queues = [queue for queue in served if recovery.runs_to_wake(session, queue, WAKE_AGAIN_S)]
         workers.forget(session, FORGET_WORKER_S)
-        fair_share.compact(session)
         bundles.BUNDLES.prune(session)
         weights.WEIGHTS.prune(session)
     return lost, queues

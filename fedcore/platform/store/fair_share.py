@@ -163,21 +163,6 @@ def add_seconds(session: Session, worker: str, queue: OwnerQueue, seconds: float
     _write(session, worker, queue, first, {"seconds": ShareRecord.seconds + seconds})
 
 
-MOST_ROWS = 10_000
-"""Rows of usage, above which `compact` adds them up: reading them takes 5 ms of each claim."""
-
-
-def compact(session: Session, most: int = MOST_ROWS) -> None:
-    """Add up what all workers have recorded, if there are more than `most` rows: a row for each worker,
-    owner and queue would make claims slow.
-
-    A worker with several queues forgets which of them it served last.
-    """
-    if (session.scalar(select(func.count()).select_from(ShareRecord)) or 0) > most:
-        sources = select(ShareRecord.source).where(ShareRecord.source != _GONE).distinct()
-        archive(session, session.scalars(sources.order_by(ShareRecord.source)).all())
-
-
 def archive(session: Session, workers: Sequence[str]) -> None:
     """Add what these workers have recorded to the sums that stay of workers that are gone."""
     columns = ShareRecord.queue, ShareRecord.owner, ShareRecord.seconds, ShareRecord.lift, ShareRecord.clock

@@ -117,18 +117,6 @@ def test_usage_of_owners_is_kept_when_the_workers_leave_that_noted_it(database: 
     assert played(database) == "bob"
 
 
-def test_usage_that_was_added_up_is_the_same_usage(database: Database) -> None:
-    for number, owner in enumerate(("ada", "bob", "ada")):
-        submit(database, owner=owner)
-        commit(database, claim(database, f"worker-{number}"), 2)
-    before, clocks, _ = read(database, fair_share.read_usage, "another", [QUEUE])
-    write(database, fair_share.compact, 3)
-    assert read(database, _usage_rows) == 3, "not more than three: they stay"
-    write(database, fair_share.compact, 2)
-    assert read(database, _usage_rows) == 2
-    assert read(database, fair_share.read_usage, "another", [QUEUE])[:2] == (before, clocks)
-
-
 @pytest.mark.parametrize("noted", [{"ann": 3.0, "zoe": 1.0}, {"ann": 1.0, "zoe": 3.0}])
 def test_the_clock_of_a_queue_is_the_latest_that_was_noted_for_whichever_owner(
     database: Database, noted: dict[str, float]
@@ -140,10 +128,6 @@ def test_the_clock_of_a_queue_is_the_latest_that_was_noted_for_whichever_owner(
     expected = {QUEUE: 3.0}, {QUEUE: 2}
     assert read(database, fair_share.read_usage, WORKER, [QUEUE])[1:] == expected
     assert read(database, fair_share.read_clocks, WORKER, [QUEUE]) == expected
-
-
-def _usage_rows(session: Session) -> int:
-    return session.scalar(select(func.count()).select_from(ShareRecord)) or 0
 
 
 def test_experiments_of_one_owner_have_fair_shares(database: Database) -> None:
