@@ -119,6 +119,8 @@ class Runner:
         self._warm_up = WarmUp(resources.device)
         self._wakeups = WakeupNotifier(partial(send_wakeup, broker=resources.settings.broker))
         self._rest: threading.Timer | None = None
+        self._queues = heartbeat.identity.queues
+        """Its queues, the one first from which it has taken nothing for longest."""
         self._declined: dict[Lease, float] = {}
         """Claims of other workers whose groups this one could not join, and until when, by the monotonic
         clock, it does not try again.
@@ -149,8 +151,7 @@ class Runner:
                 if self._help():
                     continue
                 return
-            self._warm_up.stop()
-            self._stay_awake()
+            self._took_from(claim.spec["execution"]["queue"])
             # Where one run is queued there are often more, so each worker that finds one wakes the
             # next.
             self._wakeups.notify(identity.queues)
@@ -170,6 +171,12 @@ class Runner:
             if time.monotonic() - began > MAX_TASK_SECONDS:
                 return
 
+    def _took_from(self, queue: str) -> None:
+        """Get ready for a run, and look at this queue last the next time."""
+        self._queues = (*(other for other in self._queues if other != queue), queue)
+        self._warm_up.stop()
+        self._stay_awake()
+
     def _stay_awake(self) -> None:
         if self._rest is not None:
             self._rest.cancel()
@@ -181,7 +188,7 @@ class Runner:
                 return runs.claim(
                     session,
                     identity.id,
-                    identity.queues,
+                    self._queues,
                     self._resources.settings.lease_seconds,
                     identity.memory_bytes,
                     identity.packages,
@@ -242,7 +249,7 @@ class Runner:
                 member = groups.join(
                     session,
                     identity.id,
-                    identity.queues,
+                    self._queues,
                     lease_s,
                     identity.memory_bytes,
                     identity.packages,
@@ -254,8 +261,7 @@ class Runner:
             return False
         if member is None:
             return False
-        self._warm_up.stop()
-        self._stay_awake()
+        self._took_from(member.place.queue)
         load = partial(resources.simulations.member_of, member.run)
         with bound_contextvars(run_id=member.run.run_id, experiment_id=member.run.experiment_id):
             try:

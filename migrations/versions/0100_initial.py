@@ -408,7 +408,6 @@ def _workers() -> None:
         sa.Column("seconds", sa.Double, nullable=False),
         sa.Column("lift", sa.Double, nullable=False),
         sa.Column("clock", sa.Double, nullable=False),
-        sa.Column("turn", sa.BigInteger, nullable=False),
     )
     op.create_table(
         "tally",

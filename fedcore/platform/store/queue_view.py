@@ -162,9 +162,9 @@ def _order(session: Session, queue: str, entries: Sequence[QueuedExperiment]) ->
     ranked: dict[QueuedExperiment, None] = {}
     busy = scheduler.running(session)
     under_way = Counter(run.experiment_id for run in busy)
-    accounts, clocks, _ = fair_share.read_usage(session, "", [queue])
+    accounts, clocks = fair_share.read_usage(session, [queue])
     serving = Counter(place for place, _ in {(run.place, run.worker) for run in busy})
-    books = FairShareState(accounts, clocks, serving)
+    books = FairShareState(accounts, clocks, serving, [queue])
     for _ in range(MAX_SIMULATED_PICKS):
         best = _best(left, under_way)
         choice = fair_share.choose_candidate(best, books)

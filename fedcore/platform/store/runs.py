@@ -110,7 +110,7 @@ def claim(
     """Claim the best queued run of `queues` that needs no more memory than `worker_memory` and no
     packages other than `worker_packages`, for `lease_s` seconds; None when there is none.
 
-    Higher priority first; then by fair share between owners; of an owner's experiments the one with
+    Higher priority first; then in the order of `queues`; then by fair share between owners; of an owner's experiments the one with
     the fewest running runs; then the run queued longest.
     """
     run_id = scheduler.next_run(session, worker, queues, worker_memory, worker_packages)

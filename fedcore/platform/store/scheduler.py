@@ -73,7 +73,8 @@ class _Level(NamedTuple):
 def next_run(
     session: Session, worker: str, queues: Sequence[str], worker_memory: int, worker_packages: Sequence[str]
 ) -> str | None:
-    """Choose a queued run of `queues`, lock it and record the pick.
+    """Choose a queued run of `queues`, of the first that has one of the highest priority, lock it and
+    record the pick.
 
     Passed over are runs that others are just claiming, and runs that need more memory than
     `worker_memory` or other packages than `worker_packages`.
@@ -81,10 +82,10 @@ def next_run(
     usable = usable_packages(session, worker_packages)
     suitable = {"worker_memory": worker_memory, "usable": usable}
     levels, busy = _waiting_levels(session, queues, suitable), running(session)
-    clocks, turns = fair_share.read_clocks(session, worker, queues)
+    clocks = fair_share.read_clocks(session, queues)
     under_way = Counter(run.experiment_id for run in busy)
-    for level in sorted(levels, key=lambda level: (-level.priority, turns.get(level.queue, 0), level.queue)):
-        for choice in _apart(session, _choices(session, level, suitable, busy, clocks, turns)):
+    for level in sorted(levels, key=lambda level: (-level.priority, queues.index(level.queue))):
+        for choice in _apart(session, _choices(session, level, suitable, busy, clocks)):
             full = quotas.free_slots(session, choice.flow.key_id) == 0
             run_id = None if full else _locked(session, choice.flow, under_way, suitable)
             if run_id is not None:
@@ -115,7 +116,7 @@ def should_preempt(
         return False
     # As it will be once the worker has let go of what it has.
     busy = [run for run in running(session) if run.worker != worker]
-    return any(any(_choices(session, level, suitable, busy, {}, {})) for level in levels)
+    return any(any(_choices(session, level, suitable, busy, {})) for level in levels)
 
 
 def usable_packages(
@@ -158,7 +159,6 @@ def _choices(
     suitable: Mapping[str, Any],
     busy: Sequence[Running],
     clocks: Mapping[str, float],
-    turns: Mapping[str, int],
 ) -> Iterator[ScheduledRun]:
     """Candidates of a level that quotas allow, in the order in which they are to be tried: each as if
     those before it did not wait.
@@ -167,7 +167,8 @@ def _choices(
     limit, passed = FRONT, set[tuple[str, str]]()
     while True:
         accounts = _front(session, level, suitable, clocks.get(level.queue, 0.0), limit)
-        books = FairShareState({flow.place: used for flow, used in accounts.items()}, clocks, serving, turns)
+        usage = {flow.place: used for flow, used in accounts.items()}
+        books = FairShareState(usage, clocks, serving, [level.queue])
         waiting = [flow for flow in accounts if (flow.place.owner, flow.key_id) not in passed]
         allowed = _within_quotas(session, waiting, busy)
         left = {(flow.place.owner, flow.key_id) for flow in allowed}

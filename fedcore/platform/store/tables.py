@@ -464,8 +464,6 @@ class ShareRecord(Base):
     """Last lift: added for the time that the owner was away."""
     clock: Mapped[float]
     """Last clock of the queue."""
-    turn: Mapped[int] = mapped_column(BigInteger)
-    """At which of its claims it last took from the queue for the owner."""
 
 
 class UploadRecord(Base):

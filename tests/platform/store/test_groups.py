@@ -144,7 +144,7 @@ def test_a_worker_that_joins_again_has_a_new_connection(database: Database) -> N
     assert again.connection != before.connection
     with pytest.raises(StaleLeaseError):
         write(database, groups.renew, before, LEASE_S, 0.0)
-    usage, _, _ = read(database, fair_share.read_usage, "idle", [QUEUE])
+    usage, _ = read(database, fair_share.read_usage, [QUEUE])
     assert usage[OwnerQueue(QUEUE, "local")].seconds == 7.0
 
 
@@ -175,7 +175,7 @@ def test_training_for_a_group_is_charged_to_the_owner_and_the_key(database: Data
     assert member is not None
     write(database, groups.renew, member, LEASE_S, 4.0)
     assert not read(database, quotas.exhausted, [key_id])
-    usage, _, _ = read(database, fair_share.read_usage, "idle", [QUEUE])
+    usage, _ = read(database, fair_share.read_usage, [QUEUE])
     assert usage[OwnerQueue(QUEUE, "ann")].seconds == 4.0
     assert not write(database, groups.renew, member, LEASE_S, 7.0)
     assert read(database, quotas.exhausted, [key_id])

@@ -94,7 +94,7 @@ def test_workers_that_claim_at_the_same_moment_serve_different_owners(database: 
         assert [claimed(session, f"w{number}") for number, session in enumerate(open_claims)] == owners
         with database.transaction() as fifth:
             assert claimed(fifth, "w4") in owners, "each is being served, so any of them has another run"
-    clocks, _ = read(database, fair_share.read_clocks, WORKER, [QUEUE])
+    clocks = read(database, fair_share.read_clocks, [QUEUE])
     assert clocks == {QUEUE: 0.0}, "ann, who has had the least, waits all the time"
 
 
@@ -110,9 +110,9 @@ def test_usage_of_owners_is_kept_when_the_workers_leave_that_noted_it(database: 
     submit(database, owner="bob", name="bob", seeds=[0, 1])
     played(database)
     write(database, workers.gone, WORKER)
-    before = read(database, fair_share.read_usage, "another", [QUEUE])
+    before = read(database, fair_share.read_usage, [QUEUE])
     write(database, workers.gone, "gone")
-    assert read(database, fair_share.read_usage, "another", [QUEUE]) == before
+    assert read(database, fair_share.read_usage, [QUEUE]) == before
     assert before[0][OwnerQueue(QUEUE, "ann")].seconds == 2.0
     assert played(database) == "bob"
 
@@ -122,12 +122,11 @@ def test_the_clock_of_a_queue_is_the_latest_that_was_noted_for_whichever_owner(
     database: Database, noted: dict[str, float]
 ) -> None:
     at = read(database, database_time)
-    for turn, (owner, clock) in enumerate(noted.items(), 1):
+    for owner, clock in noted.items():
         taken = RunCandidate(OwnerQueue(QUEUE, owner), "", 5, at, owner)
-        write(database, fair_share.record_pick, WORKER, ScheduledRun(taken, 0.0, clock, turn))
-    expected = {QUEUE: 3.0}, {QUEUE: 2}
-    assert read(database, fair_share.read_usage, WORKER, [QUEUE])[1:] == expected
-    assert read(database, fair_share.read_clocks, WORKER, [QUEUE]) == expected
+        write(database, fair_share.record_pick, WORKER, ScheduledRun(taken, 0.0, clock))
+    assert read(database, fair_share.read_usage, [QUEUE])[1] == {QUEUE: 3.0}
+    assert read(database, fair_share.read_clocks, [QUEUE]) == {QUEUE: 3.0}
 
 
 def test_experiments_of_one_owner_have_fair_shares(database: Database) -> None:
@@ -215,7 +214,7 @@ def fill_queues(database: Database, draw: Random, exhausted: int) -> None:
                     draw.choice([3.0, 4.0]) if owner in served else 5.0 if spent else draw.choice([6.0, 9.0])
                 )
                 used = {"seconds": seconds, "lift": draw.choice([0.0, 0.5])}
-                used |= {"clock": draw.choice([0.0, 2.0]), "turn": draw.randint(0, 3)}
+                used |= {"clock": draw.choice([0.0, 2.0])}
                 place = {"queue": queue, "owner": owner, "source": draw.choice([WORKER, "another"])}
                 session.add(ShareRecord(**place, **used))
         rows = []
@@ -265,9 +264,9 @@ def candidates_by_full_scan(session: Session, but: str | None) -> list[RunCandid
 
 def choice_by_full_scan(session: Session, queues: Sequence[str]) -> ScheduledRun | None:
     """The candidate to be chosen, in the order in which all of them come."""
-    accounts, clocks, turns = fair_share.read_usage(session, WORKER, queues)
+    accounts, clocks = fair_share.read_usage(session, queues)
     served = {(run.place, run.worker) for run in scheduler.running(session)}
-    books = FairShareState(accounts, clocks, Counter(place for place, _ in served), turns)
+    books = FairShareState(accounts, clocks, Counter(place for place, _ in served), queues)
     return fair_share.choose_candidate(candidates_by_full_scan(session, None), books)
 
 
@@ -286,7 +285,7 @@ def test_the_choice_is_that_of_a_full_scan(database: Database, exhausted: int) -
         flow = expected.flow
         assert (run.queue, run.owner, run.key_id, run.priority) == (*flow.place, flow.key_id, flow.priority)
         note = read(database, recorded_pick, flow.place)
-        assert (note.lift, note.clock, note.turn) == (expected.lift, expected.clock, expected.turn)
+        assert (note.lift, note.clock) == (expected.lift, expected.clock)
         write(database, fair_share.add_seconds, WORKER, flow.place, draw.choice([0.5, 1.0]))
         if number % 3:
             finish(database, held)
