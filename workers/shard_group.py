@@ -101,13 +101,10 @@ class ShardGroup:
         host: str,
         wake: Callable[[], None],
         pacing: GroupPacing,
-        device: str = "cpu",
     ) -> None:
-        """Members have a `device` of the same type and reach this worker as `host`; `wake` wakes an idle
-        one.
-        """
+        """Members reach this worker as `host`; `wake` wakes an idle one."""
         self._database, self._claim, self._simulation = database, claim, simulation
-        self._host, self._wake, self._pacing, self._device = host, wake, pacing, device
+        self._host, self._wake, self._pacing = host, wake, pacing
         self._seats = (simulation.spec.execution.shard_count or 1) - 1
         self._alone = simulation.train_shards
         self._listener: socket.socket | None = None
@@ -273,9 +270,8 @@ class ShardGroup:
     def _publish(self) -> dict[str, str]:
         """Tell the database of the group and of its last round; returns the workers that have a seat."""
         if not self._announced:
-            about = self._address, self._seats, self._device
             with self._database.transaction() as session:
-                groups.announce(session, self._claim, *about)
+                groups.announce(session, self._claim, self._address, self._seats)
             self._announced = True
         trained = self._trained
         if trained != self._recorded:

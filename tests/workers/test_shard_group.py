@@ -25,7 +25,7 @@ from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.groups import Membership
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import RunRecord
-from tests.builders.claims import LEASE_S, QUEUE, claim
+from tests.builders.claims import LEASE_S, claim, claimant
 from tests.builders.experiments import submit
 from tests.builders.specifications import merged, specification
 from tests.builders.transactions import read, write
@@ -78,7 +78,7 @@ def group(
 
 
 def seated(database: Database, worker: str) -> Membership:
-    return eventually(lambda: write(database, groups.join, worker, [QUEUE], LEASE_S))
+    return eventually(lambda: write(database, groups.join, claimant(worker), LEASE_S))
 
 
 def come(member: Membership) -> socket.socket:

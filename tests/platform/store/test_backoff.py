@@ -11,7 +11,7 @@ from sqlalchemy import select, update
 from fedcore.platform.store import Database, Status, backoff, lifecycle, recovery, runs
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import RunRecord
-from tests.builders.claims import ATTEMPTS, LEASE_S, QUEUE, WORKER, claim, commit, commit_slice
+from tests.builders.claims import ATTEMPTS, LEASE_S, QUEUE, claim, claimant, commit, commit_slice
 from tests.builders.experiments import run_of, runs_of, submit
 from tests.builders.transactions import write
 from tests.support.clocks import settable_clock
@@ -49,7 +49,7 @@ def time_passes(database: Database) -> None:
 
 def nothing_waits(database: Database) -> bool:
     """True if no worker finds anything, or is notified."""
-    return not write(database, runs.claim, WORKER, [QUEUE], LEASE_S) and not write(
+    return not write(database, runs.claim, claimant(), LEASE_S) and not write(
         database, recovery.runs_to_wake, QUEUE, 0.0
     )
 

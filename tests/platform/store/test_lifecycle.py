@@ -13,7 +13,18 @@ from fedcore.platform.store import Database, Status, experiments, lifecycle, run
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.lifecycle import derive_status
 from fedcore.platform.store.tables import ExperimentRecord
-from tests.builders.claims import LEASE_S, QUEUE, claim, commit, commit_slice, fail, finish, lose, report
+from tests.builders.claims import (
+    LEASE_S,
+    QUEUE,
+    claim,
+    claimant,
+    commit,
+    commit_slice,
+    fail,
+    finish,
+    lose,
+    report,
+)
 from tests.builders.experiments import run_of, runs_of, state_of, status_of, submit
 from tests.builders.transactions import on_postgresql, write
 
@@ -259,7 +270,7 @@ def test_users_and_workers_at_once_do_not_lock_each_other_out(database: Database
     experiment = submit(database, seeds=list(range(8)))
 
     def work(number: int) -> None:
-        held = write(database, runs.claim, f"worker-{number}", ("default",), 60.0)
+        held = write(database, runs.claim, claimant(f"worker-{number}"), 60.0)
         if held is not None:
             write(database, runs.release, commit(database, held))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from fedcore.platform.store import Database, queue_view, runs, workers
 from fedcore.platform.store.queue_view import QueuePosition
-from tests.builders.claims import QUEUE, claim, commit
+from tests.builders.claims import QUEUE, claim, claimant, commit
 from tests.builders.experiments import submit
 from tests.builders.transactions import read, write
 
@@ -46,7 +46,7 @@ def test_the_order_is_that_in_which_workers_take(database: Database) -> None:
     taken: dict[str, None] = {}
     number = 0
     while (
-        held := write(database, runs.claim, f"worker {(number := number + 1)}", [QUEUE], 60.0)
+        held := write(database, runs.claim, claimant(f"worker {(number := number + 1)}"), 60.0)
     ) is not None:
         taken.setdefault(names[held.experiment_id])
     assert told == list(taken)

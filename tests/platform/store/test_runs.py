@@ -30,10 +30,10 @@ from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import RunRecord
 from tests.builders.claims import (
     LEASE_S,
-    QUEUE,
     WORKER,
     change_rounds,
     claim,
+    claimant,
     commit,
     commit_slice,
     fail,
@@ -327,13 +327,14 @@ def test_stored_error_holds_no_secret(database: Database) -> None:
 CLAIMING = """
 import sys
 from fedcore.platform.store import open_database, runs
+from fedcore.platform.store.leases import Claimant
 
 database = open_database(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.read()
 while True:
     with database.transaction() as session:
-        held = runs.claim(session, sys.argv[2], ["default"], 60.0)
+        held = runs.claim(session, Claimant(sys.argv[2], ("default",)), 60.0)
     if held is None:
         break
     print(held.run_id)
@@ -344,7 +345,7 @@ while True:
 def take_all(database: Database, worker: str) -> list[Claim]:
     """Claim until nothing waits."""
     taken = []
-    while held := write(database, runs.claim, worker, [QUEUE], LEASE_S):
+    while held := write(database, runs.claim, claimant(worker), LEASE_S):
         taken.append(held)
     return taken
 
@@ -408,7 +409,7 @@ def test_processes_that_claim_at_once_take_each_run_once(database: Database, dat
 def test_a_claim_does_not_wait_for_one_that_is_just_being_made(database: Database) -> None:
     first, second = (submit(database) for _ in range(2))
     with database.transaction() as session:
-        held = runs.claim(session, WORKER, [QUEUE], LEASE_S)
+        held = runs.claim(session, claimant(), LEASE_S)
         assert claim(database, "worker-2").experiment_id == second.id
     assert held is not None
     assert held.experiment_id == first.id
@@ -450,7 +451,7 @@ def test_runs_of_a_batch_are_of_the_experiment_and_of_the_arms_asked_for(databas
     assert [(other.experiment_id, other.arm, other.seed) for other in taken] == [
         (experiment.id, *run) for run in ((0, 1), (1, 0), (1, 1))
     ]
-    assert {(other.worker, other.fence, other.queues) for other in taken} == {(WORKER, 1, held.queues)}
+    assert {(other.worker, other.fence, other.claimant) for other in taken} == {(WORKER, 1, held.claimant)}
     assert [run.status for run in runs_of(database, experiment)] == [Status.RUNNING] * 4 + [Status.QUEUED] * 2
 
 

@@ -30,7 +30,7 @@ from fedcore.platform.store.fair_share import FairShareState, OwnerQueue, RunCan
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.progress import oversized
 from fedcore.platform.store.tables import KeyRecord, RunRecord, ShareRecord
-from tests.builders.claims import LEASE_S, QUEUE, WORKER, claim, commit, commit_slice, finish
+from tests.builders.claims import LEASE_S, QUEUE, WORKER, claim, claimant, commit_slice, finish
 from tests.builders.experiments import runs_of, submit
 from tests.builders.specifications import ONE_RUN, specification
 from tests.builders.transactions import on_postgresql, read, write
@@ -41,7 +41,7 @@ def order(database: Database, *queues: str) -> list[str]:
     keeps it.
     """
     found: list[str] = []
-    while held := write(database, runs.claim, f"worker-{len(found)}", queues or [QUEUE], LEASE_S):
+    while held := write(database, runs.claim, claimant(f"worker-{len(found)}", *queues), LEASE_S):
         found.append(read(database, experiments.find, held.experiment_id).name)
     return found
 
@@ -84,7 +84,7 @@ def test_workers_that_claim_at_the_same_moment_serve_different_owners(database: 
         write(database, fair_share.add_seconds, WORKER, OwnerQueue(QUEUE, owner), float(seconds))
 
     def claimed(session: Session, worker: str) -> str:
-        held = runs.claim(session, worker, [QUEUE], LEASE_S)
+        held = runs.claim(session, claimant(worker), LEASE_S)
         assert held is not None
         return runs.find(session, held.run_id).owner
 
@@ -276,7 +276,7 @@ def test_the_choice_is_that_of_a_full_scan(database: Database, exhausted: int) -
     fill_queues(database, draw, exhausted)
     for number in range(12):
         expected = read(database, choice_by_full_scan, queues)
-        held = write(database, runs.claim, WORKER, queues, LEASE_S, 5)
+        held = write(database, runs.claim, claimant(WORKER, *queues, memory_bytes=5), LEASE_S)
         if held is None or expected is None:
             assert held is None
             assert expected is None
@@ -319,7 +319,7 @@ def test_a_run_gives_way_if_a_full_scan_finds_one_that_comes_first(database: Dat
             for priority in (highest - 1, highest, highest + 1):
                 for turn_over in (False, True):
                     least = priority if turn_over else priority + 1
-                    asked = worker, ["x", "y"], priority, 5, ()
+                    asked = claimant(worker, "x", "y", memory_bytes=5), priority
                     first = scheduler.should_preempt(session, *asked, turn_over=turn_over)
                     assert first == (highest >= least)
 
@@ -345,7 +345,7 @@ def test_a_claim_among_thousands_of_runs_reads_an_index_only(database: Database)
             "before_cursor_execute",
             lambda *given: statements.append((given[2], given[3])),
         )
-        assert runs.claim(session, WORKER, [QUEUE, "other"], LEASE_S) is not None
+        assert runs.claim(session, claimant(WORKER, QUEUE, "other"), LEASE_S) is not None
         # What is asked of the table of runs; what follows the choice goes by ids.
         asked = [
             given
@@ -384,7 +384,7 @@ def queued(database: Database, *needed: int, **changes: object) -> str:
 
 def taken(database: Database, memory: int) -> Claim | None:
     """Run that a worker with so much memory takes."""
-    return write(database, runs.claim, WORKER, [QUEUE], LEASE_S, memory)
+    return write(database, runs.claim, claimant(memory_bytes=memory), LEASE_S)
 
 
 def test_a_worker_takes_runs_that_fit_its_memory_and_leaves_the_rest_to_larger_ones(
@@ -422,7 +422,7 @@ def test_a_batch_is_no_larger_than_memory_allows(database: Database, memory: int
     assert held is not None
     mates = write(database, runs.claim_batch, held, [0, 1, 2, 3], 7, lease_s=LEASE_S, seen_s=LEASE_S)
     assert len(mates) == beside
-    assert held.memory_bytes + sum(mate.memory_bytes for mate in mates) <= held.worker_memory
+    assert held.memory_bytes + sum(mate.memory_bytes for mate in mates) <= held.claimant.memory_bytes
 
 
 def test_waiting_runs_that_are_too_large_are_counted_by_queue(database: Database) -> None:

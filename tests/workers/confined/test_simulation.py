@@ -14,6 +14,7 @@ from fedcore.platform.store.leases import Claim
 from fedcore.settings import Settings
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
+from tests.builders.claims import claimant
 from tests.builders.specifications import SYNTHETIC, Document, merged
 from tests.workers.confined.conftest import EACH_CONFINEMENT, packed
 from workers.confined.sandbox import Sandbox
@@ -67,6 +68,7 @@ def confined(sandbox: Sandbox, document: Document) -> ConfinedSimulation:
         run_id="run_1",
         experiment_id="exp_1",
         worker="worker-1",
+        claimant=claimant(),
         fence=1,
         spec=document,
         arm=0,
@@ -77,7 +79,6 @@ def confined(sandbox: Sandbox, document: Document) -> ConfinedSimulation:
         checkpoint=None,
         until=document["rounds"],
         model=None,
-        queues=("default",),
         provenance={},
     )
     return ConfinedSimulation(sandbox, held, "cpu", 60.0, {}, lambda: False)
