@@ -140,7 +140,6 @@ def _runs() -> None:
         sa.Column("priority", sa.Integer, nullable=False),
         sa.Column("owner", sa.String(200), nullable=False),
         sa.Column("queued_at", MOMENT, nullable=False),
-        sa.Column("woken_at", MOMENT),
         sa.Column("fence", sa.Integer, nullable=False),
         sa.Column("worker", sa.String(200)),
         sa.Column("lease_until", MOMENT),
@@ -181,7 +180,6 @@ def _runs() -> None:
         "run",
         ["status", "queue", "priority", "owner", "key_id", "experiment_id", "queued_at", "id"],
     )
-    op.create_index("run_by_wake", "run", ["status", "woken_at"])
     op.create_table(
         "run_group",
         _reference("run_id", "run.id", primary_key=True),

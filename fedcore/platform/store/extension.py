@@ -104,7 +104,6 @@ def _lengthen(
         "error": None,
         "not_before": None,
         "queued_at": sql_now(),
-        "woken_at": None,
         "lease_until": None,
     }
     # One that was stopped early or has diverged would have been in more rounds, too.

@@ -211,7 +211,7 @@ def _change(
 
 def _requeue(session: Session, experiment_id: str, old: Sequence[Status], **values: Any) -> None:
     """Queue runs again; runs that were held at a rung wait there on."""
-    again = {"not_before": None, "queued_at": sql_now(), "woken_at": None, **values}
+    again = {"not_before": None, "queued_at": sql_now(), **values}
     _change(session, experiment_id, old, RunRecord.held_at.is_not(None), status=Status.AT_RUNG, **again)
     _change(session, experiment_id, old, status=Status.QUEUED, **again)
 

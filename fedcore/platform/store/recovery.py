@@ -1,9 +1,9 @@
-"""Queries of the reconciler: requeue runs whose worker is gone, and find runs that no worker was
-notified about.
+"""Queries of the reconciler: requeue runs whose worker is gone, and find queues in which runs wait for
+idle workers.
 """
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -106,28 +106,15 @@ def count_out_of_memory(session: Session, run_ids: Collection[str], error: str) 
     refresh_status(session, found.values())
 
 
-def runs_to_wake(session: Session, queue: str, older_than_s: float, limit: int = 100) -> Sequence[str]:
-    """Select queued runs of `queue` that no worker was notified of in the last `older_than_s`
-    seconds, and stamp them as notified; returns their ids.
+def waiting_queues(session: Session, idle_memory: Mapping[str, int]) -> list[str]:
+    """The queues, given with the most memory of an idle worker, in which a run waits that fits."""
 
-    Several reconcilers may call it at once: each run goes to one of them.
-    """
-    waits = RunRecord.status == Status.QUEUED, RunRecord.queue == queue, backoff.over()
-    stale = or_(RunRecord.woken_at.is_(None), RunRecord.woken_at < sql_now(-older_than_s))
-    chosen = (
-        select(RunRecord.id)
-        .where(*waits, stale)
-        .order_by(RunRecord.id)
-        .limit(limit)
-        .with_for_update(skip_locked=True)
-    )
-    ids = session.scalars(chosen).all()
-    stamp = (
-        update(RunRecord)
-        .where(RunRecord.id.in_(ids), RunRecord.status == Status.QUEUED)
-        .values(woken_at=sql_now())
-    )
-    return session.scalars(stamp.returning(RunRecord.id)).all()
+    def waits(queue: str, memory_bytes: int) -> bool:
+        queued = RunRecord.status == Status.QUEUED, RunRecord.queue == queue, backoff.over()
+        fitting = select(RunRecord.id).where(*queued, RunRecord.memory_bytes <= memory_bytes)
+        return session.scalar(fitting.limit(1)) is not None
+
+    return [queue for queue, memory_bytes in idle_memory.items() if waits(queue, memory_bytes)]
 
 
 class _Loss(NamedTuple):
@@ -179,7 +166,7 @@ def _columns_after_loss(run: RunRecord, status: Status, backoff_s: float) -> dic
 
 
 def _requeue(session: Session, run: RunRecord, status: Status, values: dict[str, Any], reason: str) -> None:
-    values |= {"status": status, "request": RunRequest.NONE, "lease_until": None, "woken_at": None}
+    values |= {"status": status, "request": RunRequest.NONE, "lease_until": None}
     if status in ENDED:
         values["finished_at"] = sql_now()
     RUNS.revoke(session, run.id, **values)

@@ -220,7 +220,6 @@ def release(session: Session, claim: Claim) -> None:
         STATUS_AFTER_REQUEST.get(request, Status.QUEUED),
         attempts=kept,
         queued_at=sql_now(),
-        woken_at=None,
     )
 
 
@@ -298,7 +297,6 @@ def fail(
         # Libraries put anything into the texts of their errors.
         error=redact_secrets(storable_text(error)),
         error_of_loss=False,
-        woken_at=None,
         not_before=backoff.until(pause_s),
         **less,
     )

@@ -309,11 +309,7 @@ def _promote(session: Session, record: SearchRecord, arms: Sequence[int], until:
         return
     held = (*_of(record, arms), RunRecord.held_at.is_not(None))
     # They keep their place in the queue, before arms that have not begun.
-    queued = (
-        update(RunRecord)
-        .where(*held, RunRecord.status == Status.AT_RUNG)
-        .values(status=Status.QUEUED, woken_at=None)
-    )
+    queued = update(RunRecord).where(*held, RunRecord.status == Status.AT_RUNG).values(status=Status.QUEUED)
     webhook_outbox.of_runs(session, session.scalars(queued.returning(RunRecord.id)).all())
     session.execute(update(RunRecord).where(*held).values(held_at=None, until=until))
     unfinished = func.count().filter(RunRecord.status.not_in(SETTLED)) == 0

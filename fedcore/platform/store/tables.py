@@ -169,8 +169,6 @@ class RunRecord(Base):
     owner: Mapped[str]
     queued_at: Mapped[datetime]
     """When it last joined the queue: its place among runs of equal priority."""
-    woken_at: Mapped[datetime | None]
-    """When a worker was last notified of it."""
     fence: Mapped[int] = mapped_column(default=0)
     """Counts the claims; a worker that holds an older one is refused."""
     worker: Mapped[str | None]
@@ -233,7 +231,6 @@ class RunRecord(Base):
             "id",
         ),
         Index("run_by_lease", "status", "lease_until"),
-        Index("run_by_wake", "status", "woken_at"),
         Index("run_by_key", "key_id", "status"),
         Index(
             "run_by_packages",

@@ -198,7 +198,7 @@ def test_a_run_that_is_retried_keeps_its_rounds_and_has_all_its_attempts_again(d
     act(database, "retry", experiment)
     run = run_of(database, experiment)
     assert (run.done, run.checkpoint, run.fence) == (1, before.checkpoint, before.fence)
-    assert (run.error, run.attempts, run.finished_at, run.woken_at) == (None, 0, None, None)
+    assert (run.error, run.attempts, run.finished_at) == (None, 0, None)
     assert run.queued_at > before.queued_at
 
 
