@@ -160,11 +160,11 @@ def _messages(configured: Settings, queue: str) -> int:
 # Files of what was deleted are removed, whatever happened between.
 
 
-class Flaky(FolderStorage):
+class Flaky(Storage):
     """A folder in which some things cannot be removed for a while."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+        super().__init__(FolderStorage(folder))
         self.stuck: set[str] = set()
         self.kill = False
         """End the process that removes something."""
