@@ -115,7 +115,6 @@ def _experiments() -> None:
             sa.ForeignKey("experiment.id", ondelete="CASCADE", deferrable=True, initially="DEFERRED"),
             nullable=False,
         ),
-        sa.Column("created_at", MOMENT, nullable=False),
     )
     op.create_index("idempotency_by_experiment", "idempotency", ["experiment_id"])
 

@@ -374,7 +374,6 @@ class IdempotencyRecord(Base):
     experiment_id: Mapped[str] = mapped_column(
         ForeignKey("experiment.id", ondelete="CASCADE", deferrable=True, initially="DEFERRED")
     )
-    created_at: Mapped[datetime]
 
     __table_args__ = (Index("idempotency_by_experiment", "experiment_id"),)
 
