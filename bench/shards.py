@@ -370,7 +370,7 @@ def _leading(
     def together() -> bool:
         with database.reading() as session:
             found = groups.list_groups(session, 1)
-        return bool(found) and len(found[0].trained) >= workers
+        return bool(found) and len(found[0].record.trained) >= workers
 
     complete = False
 

@@ -175,9 +175,9 @@ def test_a_member_that_stops_costs_no_more_than_the_round(
         alone.advance()
         assert simulation.checkpoint() == alone.checkpoint()
         (listed,) = eventually(
-            lambda: [found for found in read(database, groups.list_groups, 10) if "healthy" in found.trained]
+            lambda: [one for one in read(database, groups.list_groups, 10) if "healthy" in one.record.trained]
         )
-        assert sum(listed.trained.values()) == 3
+        assert sum(listed.record.trained.values()) == 3
         ended.set()
         helping.join()
         assert "healthy" not in read(database, groups.members, held).values()

@@ -8,9 +8,10 @@ Which group a worker joins is decided as which run it claims: by priority, then 
 from __future__ import annotations
 
 import secrets
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, ScalarSelect, and_, delete, exists, func, select, update
 from sqlalchemy.orm import Session
@@ -45,25 +46,15 @@ class Membership:
         return self.run.claimant.worker
 
 
-@dataclass(frozen=True, slots=True)
-class ActiveGroup:
+class ActiveGroup(NamedTuple):
     """A group as users see it."""
 
-    run_id: str
-    experiment_id: str
+    run: RunRecord
     name: str
     """Name of the experiment."""
-    arm_name: str
-    seed: int
-    queue: str
-    owner: str
-    leader: str
-    """The worker that holds the run."""
+    record: GroupRecord
     members: Sequence[str]
-    shards: int
-    """Into which each cohort is divided."""
-    trained: Mapping[str, int]
-    """Number of shards of the last round, by the worker that trained them."""
+    """Workers that train shards of the run besides the one that holds it."""
 
 
 def announce(session: Session, claim: Claim, address: str, seats: int) -> None:
@@ -210,23 +201,10 @@ def list_groups(session: Session, limit: int) -> list[ActiveGroup]:
     seats = select(MemberRecord.run_id, MemberRecord.fence, MemberRecord.worker).where(
         MemberRecord.run_id.in_([held.id for held, _, _ in found]), _seat_is_taken()
     )
-    taken = session.execute(seats.order_by(MemberRecord.worker)).all()
-    return [
-        ActiveGroup(
-            held.id,
-            held.experiment_id,
-            name,
-            held.arm_name,
-            held.seed,
-            held.queue,
-            held.owner,
-            held.worker or "",
-            [worker for run_id, fence, worker in taken if (run_id, fence) == (held.id, held.fence)],
-            record.seats + 1,
-            record.trained,
-        )
-        for held, name, record in found
-    ]
+    members = defaultdict[tuple[str, int], list[str]](list)
+    for run_id, fence, worker in session.execute(seats.order_by(MemberRecord.worker)):
+        members[run_id, fence].append(worker)
+    return [ActiveGroup(held, name, record, members[held.id, held.fence]) for held, name, record in found]
 
 
 def _own(membership: Membership) -> tuple[ColumnElement[bool], ...]:

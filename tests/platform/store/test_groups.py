@@ -154,13 +154,13 @@ def test_groups_are_listed_with_their_members_and_the_shards_of_each(database: D
     join(database, "idle")
     write(database, groups.record_shards, held, {"leader": 3, "idle": 1})
     (group,) = read(database, groups.list_groups, 10)
-    assert (group.run_id, group.name, group.owner, group.leader) == (
+    assert (group.run.id, group.name, group.run.owner, group.run.worker) == (
         held.run_id,
         "one run",
         "local",
         "leader",
     )
-    assert (group.members, group.shards, group.trained) == (["idle"], 4, {"leader": 3, "idle": 1})
+    assert (group.members, group.record.trained) == (["idle"], {"leader": 3, "idle": 1})
     write(database, runs.release, held)
     assert read(database, groups.list_groups, 10) == []
 
