@@ -183,6 +183,14 @@ def read(storage: Storage, key: str) -> bytes:
         return file.read()
 
 
+def save_as(source: BinaryIO, path: Path) -> None:
+    """Write the content of `source`, and close it, to a file that is at `path` whole or not at all."""
+    partial = path.with_name(f".{path.name}.partial")
+    with source, partial.open("wb") as file:
+        shutil.copyfileobj(source, file)
+    partial.replace(path)
+
+
 @contextmanager
 def _translated_errors(what: str) -> Iterator[None]:
     try:
