@@ -5,7 +5,7 @@ idle workers.
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import and_, case, not_, or_, select, tuple_, update
 from sqlalchemy.orm import Session
@@ -19,13 +19,8 @@ from fedcore.platform.store.lifecycle import refresh_status
 from fedcore.platform.store.runs import after_loss
 from fedcore.platform.store.tables import RunRecord
 
-
-class SeenLease(NamedTuple):
-    """A lease of a run as it was seen; a renewal makes it another."""
-
-    run_id: str
-    fence: int
-    until: datetime
+SeenLease = tuple[str, int, datetime]
+"""A lease as it was seen: run, fence and end. A renewal makes it another."""
 
 
 class LeaseWatch:
@@ -51,8 +46,8 @@ class LeaseWatch:
         self._deadlines = {}
         for run_id, fence, until, moment in found:
             assert until is not None
-            lease = SeenLease(run_id, fence, until)
             left_s = max(least_s, (until - moment).total_seconds())
+            lease = run_id, fence, until
             self._deadlines[lease] = known.get(lease, now + left_s)
         return [lease for lease, deadline in self._deadlines.items() if deadline <= now]
 
@@ -117,11 +112,8 @@ def waiting_queues(session: Session, idle_memory: Mapping[str, int]) -> list[str
     return [queue for queue, memory_bytes in idle_memory.items() if waits(queue, memory_bytes)]
 
 
-class _Loss(NamedTuple):
-    """A run that loses its worker, and its new status."""
-
-    run: RunRecord
-    status: Status
+_Loss = tuple[RunRecord, Status]
+"""A run that loses its worker, and its new status."""
 
 
 def _lock_losses(
@@ -137,7 +129,7 @@ def _lock_losses(
     sure = or_(not_(failing), RunRecord.experiment_id.in_(search.lock_all(session, experiment_ids)))
     query = select(RunRecord).where(*running, sure).order_by(RunRecord.id).limit(limit)
     runs = session.scalars(query.with_for_update(skip_locked=True)).all()
-    return [_Loss(run, after_loss(run.request, run.attempts, max_attempts)) for run in runs]
+    return [(run, after_loss(run.request, run.attempts, max_attempts)) for run in runs]
 
 
 def _update_dependents(session: Session, losses: Sequence[_Loss], source: str, counter: str) -> Sequence[str]:
