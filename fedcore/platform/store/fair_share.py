@@ -63,13 +63,13 @@ class OwnerUsage:
 class FairShareState:
     """State of fair sharing that a worker needs to choose among the candidates."""
 
+    queues: Sequence[str]
+    """Queues of the worker, in the order in which it takes from them."""
     accounts: Mapping[OwnerQueue, OwnerUsage] = field(default_factory=dict)
     clocks: Mapping[str, float] = field(default_factory=dict)
     """v, by queue."""
     serving: Mapping[OwnerQueue, int] = field(default_factory=dict)
     """Number of workers that execute runs of an owner."""
-    queues: Sequence[str] = ()
-    """Queues of the worker, in the order in which it takes from them."""
 
 
 @dataclass(frozen=True, slots=True)

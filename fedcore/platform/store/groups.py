@@ -118,7 +118,7 @@ def join(
         for _, run, _ in sorted(groups.values(), key=lambda found: (found[0], found[1].id))
         if run.key_id not in spent
     ]
-    books = FairShareState(*fair_share.read_usage(session, queues), _serving(session), queues)
+    books = FairShareState(queues, *fair_share.read_usage(session, queues), _serving(session))
     while True:
         # Those with the fewest members come first.
         best = {(flow.priority, flow.place): flow for flow in reversed(waiting)}

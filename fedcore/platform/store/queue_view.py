@@ -157,7 +157,7 @@ def _order(session: Session, queue: str, entries: Sequence[QueuedExperiment]) ->
     under_way = Counter(run.experiment_id for run in busy)
     accounts, clocks = fair_share.read_usage(session, [queue])
     serving = Counter(place for place, _ in {(run.place, run.worker) for run in busy})
-    books = FairShareState(accounts, clocks, serving, [queue])
+    books = FairShareState([queue], accounts, clocks, serving)
     for _ in range(MAX_SIMULATED_PICKS):
         best = _best(left, under_way)
         choice = fair_share.choose_candidate(best, books)

@@ -162,7 +162,7 @@ def _choices(
     while True:
         accounts = _front(session, level, suitable, clocks.get(level.queue, 0.0), limit)
         usage = {flow.place: used for flow, used in accounts.items()}
-        books = FairShareState(usage, clocks, serving, [level.queue])
+        books = FairShareState([level.queue], usage, clocks, serving)
         waiting = [flow for flow in accounts if (flow.place.owner, flow.key_id) not in passed]
         allowed = _within_quotas(session, waiting, busy)
         left = {(flow.place.owner, flow.key_id) for flow in allowed}

@@ -92,7 +92,7 @@ class Machine:
     def start(self, at: int) -> None:
         serving = Counter(run.place for _, run in self.busy)
         choice = choose_candidate(
-            map(self.flow, self.waiting), FairShareState(self.accounts, {QUEUE: self.clock}, serving, [QUEUE])
+            map(self.flow, self.waiting), FairShareState([QUEUE], self.accounts, {QUEUE: self.clock}, serving)
         )
         assert choice is not None, "a worker idles while something waits"
         run = self.waiting[int(choice.flow.run_id)]
@@ -190,16 +190,14 @@ def test_a_worker_takes_from_the_first_of_its_queues_in_which_runs_of_the_highes
         for queue, priority in (("cpu", 5), ("gpu", 5), ("low", 4))
         for owner in ("a", "b")
     ]
-    choice = choose_candidate(flows, FairShareState(queues=["low", *queues]))
+    choice = choose_candidate(flows, FairShareState(["low", *queues]))
     assert choice is not None
     assert choice.flow.place.queue == queues[0]
 
 
 def test_owners_share_each_queue_by_itself() -> None:
     elsewhere = FairShareState(
-        {OwnerQueue("gpu", "a"): OwnerUsage(9_000.0)},
-        serving={OwnerQueue("gpu", "a"): 8},
-        queues=["cpu", "gpu"],
+        ["cpu", "gpu"], {OwnerQueue("gpu", "a"): OwnerUsage(9_000.0)}, serving={OwnerQueue("gpu", "a"): 8}
     )
     flows = [RunCandidate(OwnerQueue("cpu", owner), "", 5, EPOCH, owner) for owner in ("a", "b")]
     choice = choose_candidate(flows, elsewhere)

@@ -266,7 +266,7 @@ def choice_by_full_scan(session: Session, queues: Sequence[str]) -> ScheduledRun
     """The candidate to be chosen, in the order in which all of them come."""
     accounts, clocks = fair_share.read_usage(session, queues)
     served = {(run.place, run.worker) for run in scheduler.running(session)}
-    books = FairShareState(accounts, clocks, Counter(place for place, _ in served), queues)
+    books = FairShareState(queues, accounts, clocks, Counter(place for place, _ in served))
     return fair_share.choose_candidate(candidates_by_full_scan(session, None), books)
 
 
