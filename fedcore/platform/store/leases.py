@@ -178,7 +178,6 @@ class Claim:
     spec: Document
     """The experiment's specification, sweep and all."""
     arm: int
-    arm_name: str
     seed: int
     done: int
     """Rounds committed."""
@@ -212,7 +211,6 @@ class Claim:
             fence=run.fence,
             spec=spec,
             arm=run.arm,
-            arm_name=run.arm_name,
             seed=run.seed,
             done=run.done,
             rounds=run.rounds,

@@ -72,7 +72,6 @@ def confined(sandbox: Sandbox, document: Document) -> ConfinedSimulation:
         fence=1,
         spec=document,
         arm=0,
-        arm_name="",
         seed=1,
         done=0,
         rounds=document["rounds"],
