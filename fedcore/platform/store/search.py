@@ -123,18 +123,15 @@ class ArmStanding(NamedTuple):
 
 
 def last(session: Session, experiment_id: str) -> dict[int, ArmStanding]:
-    """Where the arms of an experiment stand in its search, by index.
-
-    Those that have come to a rung, none without a search.
-    """
+    """Where the arms of an experiment that have come to a rung stand in its search, by index."""
     record = session.get(SearchRecord, experiment_id)
-    known = () if record is None else arrivals(session, experiment_id)
+    if record is None:
+        return {}
     # An arm comes to a higher rung later.
-    return (
-        {}
-        if record is None
-        else {one.arm: ArmStanding(record.rungs[one.rung], one.value, one.verdict) for one in known}
-    )
+    return {
+        one.arm: ArmStanding(record.rungs[one.rung], one.value, one.verdict)
+        for one in arrivals(session, experiment_id)
+    }
 
 
 def ladder_of(record: SearchRecord) -> HalvingSchedule:
