@@ -256,6 +256,6 @@ def test_a_renewal_after_the_look_keeps_the_run(database: Database) -> None:
     passed_s = LEASE_S + 1
     with database.reading() as session:
         (seen,) = leases.expired(session)
-    assert seen.run_id == held.run_id
+    assert seen[0] == held.run_id
     write(database, runs.renew, held, LEASE_S)
     assert write(database, recovery.requeue_expired, leases, ATTEMPTS) == []
