@@ -41,6 +41,7 @@ from fedcore.engine.process_tuning import retain_freed_memory
 from fedcore.engine.shard_messages import ShardMessage
 from fedcore.platform.store import Database, experiments, groups, open_database, runs, upgrade
 from fedcore.platform.store.experiments import NewExperiment
+from fedcore.platform.store.leases import Claimant
 from workers.peer import Peer, admit, connect, listen
 from workers.shard_group import GroupPacing, ShardGroup, serve
 
@@ -346,7 +347,7 @@ def _help(pipe: Connection, url: str, worker: str, load: Callable[[], Simulation
     with closing(open_database(url)) as database:
         while not over.wait(PACING.look_s):
             with database.transaction() as session:
-                member = groups.join(session, worker, [QUEUE], LEASE_S)
+                member = groups.join(session, Claimant(worker, (QUEUE,)), LEASE_S)
             if member is not None:
                 serve(database, member, load, LEASE_S, over.is_set, PACING)
 
@@ -360,7 +361,7 @@ def _leading(
     stored = ExperimentSpec.model_validate(SMALL | {"execution": spec.execution})
     with database.transaction() as session:
         experiments.create(session, NewExperiment(stored))
-        claim = runs.claim(session, "worker-0", [QUEUE], LEASE_S)
+        claim = runs.claim(session, Claimant("worker-0", (QUEUE,)), LEASE_S)
     assert claim is not None
     simulation = build()
     group = ShardGroup(database, claim, simulation, "127.0.0.1", lambda: None, PACING)
@@ -369,7 +370,7 @@ def _leading(
     def together() -> bool:
         with database.reading() as session:
             found = groups.list_groups(session, 1)
-        return bool(found) and len(found[0].trained) >= workers
+        return bool(found) and len(found[0].record.trained) >= workers
 
     complete = False
 

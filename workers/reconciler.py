@@ -28,7 +28,6 @@ from fedcore.platform.store import (
     audit,
     bundles,
     driver_error,
-    fair_share,
     open_database,
     recovery,
     removals,
@@ -44,8 +43,6 @@ from workers.celery_app import send_wakeup
 from workers.webhook_dispatcher import dispatch_webhooks
 
 PERIOD_S = 1.0
-WAKE_AGAIN_S = 5.0
-"""A wake-up is repeated for a run that is still queued after this long: the message may be lost."""
 FORGET_WORKER_S = 3_600.0
 REMOVALS_AT_ONCE = 100
 REMOVAL_LEASE_S = 1_200.0
@@ -98,8 +95,8 @@ def run_forever(database: Database, settings: Settings, ended: threading.Event) 
 def reconcile(
     database: Database, settings: Settings, wakeups: WakeupNotifier, leases: recovery.LeaseWatch
 ) -> None:
-    """Requeue runs of workers that are gone, wake a worker of every queue with runs that none was
-    notified of, and delete old audit entries.
+    """Requeue runs of workers that are gone, wake a worker of every queue in which runs wait for idle
+    ones, and delete old audit entries.
     """
     lost, queues = reconcile_once(database, settings, leases)
     if lost:
@@ -118,12 +115,11 @@ def reconcile_once(
     """Return the ids of the runs just requeued, and the queues whose workers are to be woken."""
     with database.transaction() as session:
         lost = recovery.requeue_expired(session, leases, MAX_ATTEMPTS, backoff_s=BACKOFF_S)
-        # Wake-ups of queues without workers would pile up. One per queue is enough: a worker that
-        # finds a run wakes the next worker.
-        served = sorted(workers.memory_limits(session, settings.seen_seconds))
-        queues = [queue for queue in served if recovery.runs_to_wake(session, queue, WAKE_AGAIN_S)]
+        # The message of the API may be lost. Wake-ups of queues without idle workers would pile up. One
+        # per queue is enough: a worker that finds a run wakes the next worker.
+        idle = workers.memory_limits(session, settings.seen_seconds, idle_only=True)
+        queues = recovery.waiting_queues(session, idle)
         workers.forget(session, FORGET_WORKER_S)
-        fair_share.compact(session)
         bundles.BUNDLES.prune(session)
         weights.WEIGHTS.prune(session)
     return lost, queues

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,7 +28,7 @@ from fedcore.errors import DataUnavailableError, SettingsError, SpecificationErr
 from fedcore.packages import file_digest, installed_packages
 from fedcore.platform.storage import open_storage
 from fedcore.platform.store import UNAVAILABLE, Database, groups, open_database, runs
-from fedcore.platform.store.leases import Claim, Lease
+from fedcore.platform.store.leases import Claim, Claimant, Lease
 from fedcore.platform.tracing import continue_trace, flush
 from fedcore.platform.uploads.dataset_storage import SharedDatasetStorage
 from fedcore.platform.version import find_commit
@@ -119,6 +120,11 @@ class Runner:
         self._warm_up = WarmUp(resources.device)
         self._wakeups = WakeupNotifier(partial(send_wakeup, broker=resources.settings.broker))
         self._rest: threading.Timer | None = None
+        identity, device = heartbeat.identity, torch.device(resources.device).type
+        self._claimant = Claimant(
+            identity.id, identity.queues, identity.memory_bytes, identity.packages, device
+        )
+        """This worker, with the queue first from which it has taken nothing for longest."""
         self._declined: dict[Lease, float] = {}
         """Claims of other workers whose groups this one could not join, and until when, by the monotonic
         clock, it does not try again.
@@ -141,7 +147,7 @@ class Runner:
 
         The memory that they have freed is returned once the worker has been idle for a while.
         """
-        identity, began = self._heartbeat.identity, time.monotonic()
+        began = time.monotonic()
         while not self._resources.stopping():
             claiming_ns = time.time_ns()
             claim = self._claim()
@@ -149,11 +155,10 @@ class Runner:
                 if self._help():
                     continue
                 return
-            self._warm_up.stop()
-            self._stay_awake()
+            self._took_from(claim.spec["execution"]["queue"])
             # Where one run is queued there are often more, so each worker that finds one wakes the
             # next.
-            self._wakeups.notify(identity.queues)
+            self._wakeups.notify(self._claimant.queues)
             names: dict[str, Any] = {
                 "run_id": claim.run_id,
                 "experiment_id": claim.experiment_id,
@@ -170,22 +175,21 @@ class Runner:
             if time.monotonic() - began > MAX_TASK_SECONDS:
                 return
 
+    def _took_from(self, queue: str) -> None:
+        """Get ready for a run, and look at this queue last the next time."""
+        others = (other for other in self._claimant.queues if other != queue)
+        self._claimant = replace(self._claimant, queues=(*others, queue))
+        self._warm_up.stop()
+        self._stay_awake()
+
     def _stay_awake(self) -> None:
         if self._rest is not None:
             self._rest.cancel()
 
     def _claim(self) -> Claim | None:
-        identity = self._heartbeat.identity
         try:
             with self._resources.database.transaction() as session:
-                return runs.claim(
-                    session,
-                    identity.id,
-                    identity.queues,
-                    self._resources.settings.lease_seconds,
-                    identity.memory_bytes,
-                    identity.packages,
-                )
+                return runs.claim(session, self._claimant, self._resources.settings.lease_seconds)
         except UNAVAILABLE as error:
             log.warning("the database is away, the reconciler will wake a worker again: %s", error)
             return None
@@ -224,7 +228,6 @@ class Runner:
             configured.group_host or host_name(database),
             partial(self._wakeups.notify, [simulation.spec.execution.queue]),
             self._resources.pacing.group,
-            self._device_type,
         )
         group.open()
         try:
@@ -234,28 +237,18 @@ class Runner:
 
     def _help(self) -> bool:
         """Train shards of a run that another worker holds; False if none looks for workers."""
-        identity, resources, now = self._heartbeat.identity, self._resources, time.monotonic()
+        resources, now = self._resources, time.monotonic()
         lease_s = resources.settings.lease_seconds
         self._declined = {lease: until for lease, until in self._declined.items() if until > now}
         try:
             with resources.database.transaction() as session:
-                member = groups.join(
-                    session,
-                    identity.id,
-                    identity.queues,
-                    lease_s,
-                    identity.memory_bytes,
-                    identity.packages,
-                    self._device_type,
-                    self._declined.keys(),
-                )
+                member = groups.join(session, self._claimant, lease_s, self._declined.keys())
         except UNAVAILABLE as error:
             log.warning("no group is joined, the database is away: %s", error)
             return False
         if member is None:
             return False
-        self._warm_up.stop()
-        self._stay_awake()
+        self._took_from(member.place.queue)
         load = partial(resources.simulations.member_of, member.run)
         with bound_contextvars(run_id=member.run.run_id, experiment_id=member.run.experiment_id):
             try:
@@ -269,10 +262,6 @@ class Runner:
         # It would fail again; other groups may be open.
         self._declined[member.run.lease] = time.monotonic() + DECLINED_S
         return True
-
-    @property
-    def _device_type(self) -> str:
-        return torch.device(self._resources.device).type
 
     def _load(self, claim: Claim) -> ClaimedRun:
         """Load a claimed run, its lease kept; if that fails, it is released."""

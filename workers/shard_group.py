@@ -51,10 +51,6 @@ SCORED_EACH = 2
 ERROR = "error"
 STRANGERS = 16
 """Maximum number of connections that are saying who they are, besides connections of members."""
-LOOKS = 3
-"""Before a connection is turned away, seats were looked at twice since: the look that it meets may have
-begun before its seat was taken.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +59,7 @@ class GroupPacing:
 
     look_s: float = 1.0
     """Between two looks for new members, and for queued runs that come before a membership."""
-    connect_s: float = 30.0
+    connect_s: float = 10.0
     silence_s: float = 10.0
     """A participant that shows no sign of life for this time is given up."""
 
@@ -105,13 +101,10 @@ class ShardGroup:
         host: str,
         wake: Callable[[], None],
         pacing: GroupPacing,
-        device: str = "cpu",
     ) -> None:
-        """Members have a `device` of the same type and reach this worker as `host`; `wake` wakes an idle
-        one.
-        """
+        """Members reach this worker as `host`; `wake` wakes an idle one."""
         self._database, self._claim, self._simulation = database, claim, simulation
-        self._host, self._wake, self._pacing, self._device = host, wake, pacing, device
+        self._host, self._wake, self._pacing = host, wake, pacing
         self._seats = (simulation.spec.execution.shard_count or 1) - 1
         self._alone = simulation.train_shards
         self._listener: socket.socket | None = None
@@ -120,11 +113,10 @@ class ShardGroup:
         self._keepers: dict[int, str] = {}
         """The connection of the member that keeps a client's memory: it was the last to train this client."""
         self._seats_taken: dict[str, str] = {}
-        """Workers that have a seat, by the secrets of their memberships."""
-        self._looked = threading.Condition()
-        """Seats were looked at."""
+        """Workers that had a seat at the last look, by the secrets of their memberships."""
         self._admitted: dict[str, str] = {}
         """Workers that have come for their seats, by these secrets."""
+        self._admitting = threading.Lock()
         self._admissions = threading.BoundedSemaphore(self._seats + STRANGERS)
         self._trained: dict[str, int] = {}
         """Shards of the last round, by worker."""
@@ -161,8 +153,6 @@ class ShardGroup:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._listener.close()
-        with self._looked:
-            self._looked.notify_all()
         for member in list(self._members.values()):
             member.peer.close()
         with suppress(*UNAVAILABLE), self._database.transaction() as session:
@@ -280,9 +270,8 @@ class ShardGroup:
     def _publish(self) -> dict[str, str]:
         """Tell the database of the group and of its last round; returns the workers that have a seat."""
         if not self._announced:
-            about = self._address, self._seats, self._device
             with self._database.transaction() as session:
-                groups.announce(session, self._claim, *about)
+                groups.announce(session, self._claim, self._address, self._seats)
             self._announced = True
         trained = self._trained
         if trained != self._recorded:
@@ -296,9 +285,7 @@ class ShardGroup:
         # One that has just left has other work.
         if len(taken) < self._seats and taken.keys() >= self._seats_taken.keys():
             self._wake()
-        with self._looked:
-            self._seats_taken = taken
-            self._looked.notify_all()
+        self._seats_taken = taken
 
     @property
     def _address(self) -> str:
@@ -342,14 +329,16 @@ class ShardGroup:
 
         Raises PeerLostError.
         """
-        with self._looked:
-            for _ in range(LOOKS):
-                for secret in self._seats_taken.keys() - self._admitted.keys():
-                    if proves(secret):
-                        self._admitted[secret] = self._seats_taken[secret]
-                        return secret
-                if not self._ended.is_set():
-                    self._looked.wait(self._pacing.connect_s)
+        try:
+            with self._database.reading() as session:
+                taken = groups.members(session, self._claim)
+        except UNAVAILABLE as error:
+            raise PeerLostError(f"the database is away: {error}") from error
+        with self._admitting:
+            for secret in taken.keys() - self._admitted.keys():
+                if proves(secret):
+                    self._admitted[secret] = taken[secret]
+                    return secret
         raise PeerLostError("it has no seat")
 
 
@@ -437,9 +426,8 @@ def serve(
     renewal.start()
     try:
         simulation = load()
-        peer = _connect(membership, pacing, lambda: renewal.over or stopping())
-        if peer is None:
-            return
+        connection = connect(membership.address, membership.connection, pacing.connect_s)
+        peer = Peer(connection, pacing.silence_s)
         try:
             while not (renewal.over or stopping()):
                 message = peer.receive(pacing.look_s)
@@ -454,41 +442,6 @@ def serve(
             peer.close()
     finally:
         renewal.stop()
-
-
-def _connect(membership: Membership, pacing: GroupPacing, abandoned: Callable[[], bool]) -> Peer | None:
-    """Reach the worker that holds the run; None if the attempt is `abandoned` first.
-
-    Raises PeerLostError.
-    """
-    found: SimpleQueue[Peer | PeerLostError] = SimpleQueue()
-    given_up = threading.Event()
-
-    def reach() -> None:
-        try:
-            connection = connect(membership.address, membership.connection, pacing.connect_s)
-        except PeerLostError as error:
-            found.put(error)
-            return
-        peer = Peer(connection, pacing.silence_s)
-        found.put(peer)
-        if given_up.is_set():
-            peer.close()
-
-    # It cannot be interrupted, and a run that is queued meanwhile should not wait for it.
-    threading.Thread(target=reach, name="connecting", daemon=True).start()
-    while not abandoned():
-        with suppress(Empty):
-            reached = found.get(timeout=pacing.look_s)
-            if isinstance(reached, PeerLostError):
-                raise reached
-            return reached
-    given_up.set()
-    with suppress(Empty):
-        reached = found.get_nowait()
-        if isinstance(reached, Peer):
-            reached.close()
-    return None
 
 
 def _answer(simulation: Simulation, message: ShardMessage) -> ShardMessage:

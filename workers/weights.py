@@ -1,12 +1,11 @@
 """Uploaded files of pretrained networks: copied from the storage to where runs read them."""
 
-import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedcore.data.digest_files import file_name
 from fedcore.errors import DataUnavailableError, ResourceNotFoundError
-from fedcore.platform.storage import Storage
+from fedcore.platform.storage import Storage, save_as
 from fedcore.platform.store import Database, weights
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.uploads.weights import SUFFIXES, storage_key
@@ -53,10 +52,7 @@ class UploadedWeights:
             self._folder = None
 
     def _copy(self, key: str, path: Path) -> None:
-        partial = path.with_suffix(".partial")
         try:
-            with self._storage.open(key) as source, partial.open("wb") as target:
-                shutil.copyfileobj(source, target)
+            save_as(self._storage.open(key), path)
         except ResourceNotFoundError as error:
             raise DataUnavailableError(f"the upload {key} is not in the storage") from error
-        partial.rename(path)

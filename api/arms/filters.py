@@ -33,7 +33,6 @@ from fedcore.platform.store.arms import (
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.parameters import NO_PARAMETERS
 from fedq.results.summaries import metric_names
-from fedq.schemas import Flaw
 
 LONGEST, DEEPEST = 2_000, 20
 """Characters of a filter, and its nested parentheses, at most."""
@@ -53,15 +52,17 @@ class _NameError(Exception):
 def condition_of(text: str) -> Condition:
     """Return the condition that a filter states; raises InvalidDocumentError with its position."""
     if _depth(text) > DEEPEST:
-        raise _flaw(f"may nest at most {DEEPEST} parentheses")
+        raise InvalidDocumentError.at("?filter", f"may nest at most {DEEPEST} parentheses")
     try:
         found: Condition = (_grammar() + pp.StringEnd().set_name("`and` or `or`")).parse_string(text)[0]
     except pp.ParseBaseException as error:
-        raise _flaw(f"position {error.loc + 1}: {_explained(error, text)}") from None
+        detail = f"position {error.loc + 1}: {_explained(error, text)}"
+        raise InvalidDocumentError.at("?filter", detail) from None
     if (count := _comparisons(found)) > MOST_COMPARISONS:
-        raise _flaw(
+        raise InvalidDocumentError.at(
+            "?filter",
             f"may have at most {MOST_COMPARISONS} comparisons, not {count}; compare a column with several"
-            " values by `in (...)`"
+            " values by `in (...)`",
         )
     return found
 
@@ -106,7 +107,7 @@ def _named(name: str, pointer: str) -> Column:
     try:
         return column_of(name)
     except _NameError as error:
-        raise InvalidDocumentError([Flaw(pointer=pointer, detail=str(error))]) from None
+        raise InvalidDocumentError.at(pointer, str(error)) from None
 
 
 def column_of(name: str) -> Column:
@@ -131,10 +132,6 @@ def column_of(name: str) -> Column:
         f"there is no column `{name}`{hint} columns are settings such as `local.lr`, metrics such as"
         f" `test_accuracy.final` or `.best`, and {', '.join(get_args(FixedName))}"
     )
-
-
-def _flaw(detail: str) -> InvalidDocumentError:
-    return InvalidDocumentError([Flaw(pointer="?filter", detail=detail)])
 
 
 def _depth(text: str) -> int:

@@ -11,19 +11,11 @@ from api.http.dependencies import DatabaseDep, SettingsDep
 from api.queue.routes import MOST, queue_answers
 from api.web.rendering import render_page
 from fedcore.platform.store import groups, queue_view, sharing, workers
-from fedcore.platform.store.groups import ActiveGroup
 from fedcore.platform.store.queue_view import QueuePosition, RunningRun
 from fedcore.platform.store.tables import WorkerRecord
 from fedq.schemas import QueueDepth
 
 router = APIRouter(include_in_schema=False)
-
-
-class QueueRow(NamedTuple):
-    """Waiting runs of one experiment."""
-
-    item: QueuePosition
-    is_shown: bool
 
 
 class WorkerRow(NamedTuple):
@@ -35,13 +27,6 @@ class WorkerRow(NamedTuple):
     """Number of runs of other owners."""
 
 
-class GroupRow(NamedTuple):
-    """Workers that train one run together."""
-
-    group: ActiveGroup
-    is_shown: bool
-
-
 class QueueLine(NamedTuple):
     """A queue."""
 
@@ -49,7 +34,7 @@ class QueueLine(NamedTuple):
     depth: QueueDepth | None
     """None: empty."""
     workers: int
-    rows: Sequence[QueueRow]
+    rows: Sequence[QueuePosition]
     more: int
     """Number of queued experiments that are not listed."""
 
@@ -84,15 +69,15 @@ def read(request: Request, principal: Reader, database: DatabaseDep, settings: S
     visible = Visibility(owner, set(shared))
     names = sorted({queue.queue for queue in depths} | {queue for worker in alive for queue in worker.queues})
     shown = [
-        _line(name, depths, [item for item in waiting if item.entry.queue == name], alive, visible)
-        for name in names
+        _line(name, depths, [item for item in waiting if item.entry.queue == name], alive) for name in names
     ]
     return render_page(
         request,
         "queue.html",
         lines=shown,
         benches=_benches(alive, busy, visible),
-        groups=[GroupRow(group, visible.covers(group.owner, group.experiment_id)) for group in together],
+        groups=together,
+        visible=visible,
         helping={worker for group in together for worker in group.members},
     )
 
@@ -102,26 +87,20 @@ def _line(
     depths: Iterable[QueueDepth],
     waiting: Sequence[QueuePosition],
     alive: Iterable[WorkerRecord],
-    visibility: Visibility,
 ) -> QueueLine:
     depth = next((depth for depth in depths if depth.queue == name), None)
-    rows = [
-        QueueRow(item, visibility.covers(item.entry.owner, item.entry.experiment_id))
-        for item in waiting[:MOST]
-    ]
-    return QueueLine(
-        name, depth, sum(name in worker.queues for worker in alive), rows, max(0, len(waiting) - MOST)
-    )
+    serving = sum(name in worker.queues for worker in alive)
+    return QueueLine(name, depth, serving, waiting[:MOST], max(0, len(waiting) - MOST))
 
 
 def _benches(
     alive: Iterable[WorkerRecord], busy: Iterable[RunningRun], visibility: Visibility
 ) -> list[WorkerRow]:
     held: defaultdict[str | None, list[RunningRun]] = defaultdict(list)
-    for run in busy:
-        held[run.worker].append(run)
+    for one in busy:
+        held[one.run.worker].append(one)
     seen = {
-        worker.id: [run for run in held[worker.id] if visibility.covers(run.owner, run.experiment_id)]
+        worker.id: [one for one in held[worker.id] if visibility.covers(one.run.owner, one.run.experiment_id)]
         for worker in alive
     }
     return [

@@ -28,7 +28,7 @@ def read_queue(principal: Reader, database: DatabaseDep, settings: SettingsDep) 
         found = groups.list_groups(session, MOST)
         return Queues(
             items=queue_answers(session, settings.seen_seconds),
-            groups=[_group(group, named=principal.sees in (None, group.owner)) for group in found],
+            groups=[_group(group, named=principal.sees in (None, group.run.owner)) for group in found],
         )
 
 
@@ -53,12 +53,18 @@ def queue_answers(session: Session, seen_s: float) -> list[QueueDepth]:
 
 
 def _group(group: ActiveGroup, *, named: bool) -> WorkerGroup:
+    run, record = group.run, group.record
     leader, *members = (
-        GroupWorker(worker=worker, shards=group.trained.get(worker, 0))
-        for worker in (group.leader, *group.members)
+        GroupWorker(worker=worker, shards=record.trained.get(worker, 0))
+        for worker in (run.worker or "", *group.members)
     )
-    run_id = group.run_id if named else None
-    return WorkerGroup(run_id=run_id, queue=group.queue, shards=group.shards, leader=leader, members=members)
+    return WorkerGroup(
+        run_id=run.id if named else None,
+        queue=run.queue,
+        shards=record.seats + 1,
+        leader=leader,
+        members=members,
+    )
 
 
 def _queue(name: str, depths: Sequence[UnfinishedRuns], too_large: int) -> QueueDepth:

@@ -28,7 +28,7 @@ from fedq.results import presentation
 from fedq.results.curves import Window
 from fedq.results.presentation import comparison_cells
 from fedq.results.summaries import TOTALS, metric_names
-from fedq.schemas import Claims, Experiment, Results, Run
+from fedq.schemas import Results, Run
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 """Reports contain text of users, so nothing in them is executed or loaded."""
@@ -61,27 +61,8 @@ class Section(NamedTuple):
     """Figure of the curves: a data URI in HTML, the name of a file in Markdown."""
 
 
-class ReportContent(NamedTuple):
-    """Content of a report."""
-
-    experiment: Experiment
-    written_at: datetime
-    """Time of the report."""
-    confidence: float
-    sections: Sequence[Section]
-    claims: Claims | None
-    """None unless it follows a publication."""
-    runs: Sequence[Run]
-    specification: str
-    """The specification as YAML."""
-    carried_out: Sequence[Mapping[str, Any]]
-    """Distinct ways in which its runs were executed."""
-
-
-def content(form: str, principal: Principal, experiment_id: str, database: Database) -> ReportContent:
-    """Read an experiment that `principal` may see, for a report in `form`, html or md; raises
-    ResourceNotFoundError.
-    """
+def render(form: str, principal: Principal, experiment_id: str, database: Database) -> str:
+    """Return the report of an experiment in `form`, html or md; raises ResourceNotFoundError."""
     with database.reading() as session:
         record = experiments.find(session, experiment_id, principal.sees)
         preset = _preset(record)
@@ -92,15 +73,20 @@ def content(form: str, principal: Principal, experiment_id: str, database: Datab
         )
         told = experiment_answer(session, record)
     results, carried = results_of(rows, metric_names(), Window(POINTS)), list(map(run_answer, rows.runs))
-    return ReportContent(
-        experiment=told,
-        written_at=datetime.now(UTC),
-        confidence=results.confidence,
-        sections=list(_sections(results, _embedded if form == "html" else _beside)),
-        claims=None if preset is None else claims_of(rows, preset),
-        runs=carried,
-        specification=yaml_documents.dump(record.spec),
-        carried_out=_ways(carried),
+    return (
+        _templates()
+        .get_template(f"report.{form}")
+        .render(
+            experiment=told,
+            written_at=datetime.now(UTC),
+            confidence=results.confidence,
+            sections=list(_sections(results, _embedded if form == "html" else _beside)),
+            # None unless it follows a publication.
+            claims=None if preset is None else claims_of(rows, preset),
+            runs=carried,
+            specification=yaml_documents.dump(record.spec),
+            carried_out=_ways(carried),
+        )
     )
 
 
@@ -160,12 +146,6 @@ def _ways(carried: Sequence[Run]) -> list[Mapping[str, Any]]:
         if way and way not in ways:
             ways.append(way)
     return ways
-
-
-def render(form: str, principal: Principal, experiment_id: str, database: Database) -> str:
-    """Return the report of an experiment in `form`, html or md; raises ResourceNotFoundError."""
-    told = content(form, principal, experiment_id, database)
-    return _templates().get_template(f"report.{form}").render(told._asdict())
 
 
 @cache

@@ -23,12 +23,6 @@ COLUMNS = ("bytes_up", "bytes_down", "simulated_seconds", "seconds")
 _TARGET = re.compile(r"([\w/]+):([-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)", re.ASCII)
 
 
-class _Run(NamedTuple):
-    record: RunRecord
-    series: Series | None
-    """Curves of the run; None if it has no rows."""
-
-
 class _Cost(NamedTuple):
     """Cost of one run."""
 
@@ -56,21 +50,22 @@ def with_target(results: Results, rows: ResultRows, target: Target) -> Results:
 
     `rows` contain its metric and the `COLUMNS`.
     """
-    runs = [_Run(record, rows.series.get(record.id)) for record in rows.runs]
-    arms = [[run for run in runs if run.record.arm == arm.index] for arm in results.arms]
-    found = _to_target(arms, target, results.baseline)
+    arms = [[run for run in rows.runs if run.arm == arm.index] for arm in results.arms]
+    found = _to_target(arms, rows.series, target, results.baseline)
     told = [arm.model_copy(update={"to_target": one}) for arm, one in zip(results.arms, found, strict=True)]
     return results.model_copy(update={"target": target, "arms": told})
 
 
-def _to_target(arms: Sequence[Sequence[_Run]], target: Target, baseline: int) -> list[TargetResult]:
+def _to_target(
+    arms: Sequence[Sequence[RunRecord]], series: Mapping[str, Series], target: Target, baseline: int
+) -> list[TargetResult]:
     costs = [
-        {run.record.seed: cost for run in arm if (cost := _cost(run.series, target)) is not None}
+        {run.seed: cost for run in arm if (cost := _cost(series.get(run.id), target)) is not None}
         for arm in arms
     ]
-    alike = have_data_of([arm[0].record.settings for arm in arms], baseline)
+    alike = have_data_of([arm[0].settings for arm in arms], baseline)
     whole = [
-        len(of_arm) == len(arm) and all(run.record.diverged_round is None for run in arm)
+        len(of_arm) == len(arm) and all(run.diverged_round is None for run in arm)
         for of_arm, arm in zip(costs, arms, strict=True)
     ]
     figures = {name: _compared(costs, name, whole, baseline, alike) for name in _Cost._fields}
@@ -78,7 +73,7 @@ def _to_target(arms: Sequence[Sequence[_Run]], target: Target, baseline: int) ->
         TargetResult(
             runs=len(arm),
             reached=len(costs[index]),
-            missed=sum(run.record.status in ENDED and run.record.seed not in costs[index] for run in arm),
+            missed=sum(run.status in ENDED and run.seed not in costs[index] for run in arm),
             **{name: estimates[index][0] for name, estimates in figures.items()},
             **{
                 f"{name}_difference": estimates[index][1]
@@ -91,7 +86,7 @@ def _to_target(arms: Sequence[Sequence[_Run]], target: Target, baseline: int) ->
 
 
 def _cost(series: Series | None, target: Target) -> _Cost | None:
-    """Return the cost of a run, None if it has not reached the target."""
+    """Return the cost of a run with these curves, None if it has not reached the target."""
     better = summary.better_of(target.metric)
     assert better is not None
     round = None if series is None else first_reaching(series, target.metric, target.value, better)

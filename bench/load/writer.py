@@ -14,7 +14,7 @@ import time
 from contextlib import closing
 
 from fedcore.platform.store import Database, WorkerDirective, open_database, runs
-from fedcore.platform.store.leases import Claim
+from fedcore.platform.store.leases import Claim, Claimant
 from fedcore.simulation.report import RoundReport
 
 LEASE_S = 120.0
@@ -36,7 +36,7 @@ def main() -> None:
 
 def _claim(database: Database, queue: str) -> Claim:
     with database.transaction() as session:
-        claim = runs.claim(session, f"writer-{queue}-{time.time_ns()}", [queue], LEASE_S)
+        claim = runs.claim(session, Claimant(f"writer-{queue}-{time.time_ns()}", (queue,)), LEASE_S)
     assert claim is not None, f"no run waits in {queue}"
     return claim
 

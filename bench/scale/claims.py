@@ -18,6 +18,7 @@ from bench.load.writer import PROVENANCE, report
 from bench.scale.fill import LEASE_S
 from fedcore.platform.store import Database, Status, open_database, runs
 from fedcore.platform.store.database import POOLED, POOLER
+from fedcore.platform.store.leases import Claimant
 from fedcore.platform.store.tables import RunRecord
 from tests.support.polling import eventually
 from tests.support.postgresql import UNPRIVILEGED
@@ -73,7 +74,7 @@ def _claims(url: str, workers: int, run_s: float, connections: str) -> Claims:
         while not ended.is_set():
             began = time.perf_counter()
             with database.transaction() as session:
-                claim = runs.claim(session, name, ["default"], LEASE_S)
+                claim = runs.claim(session, Claimant(name, ("default",)), LEASE_S)
             if claim is None:
                 return
             times.append(time.perf_counter() - began)

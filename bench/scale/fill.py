@@ -16,6 +16,7 @@ from fedcore.platform.access import Scope
 from fedcore.platform.store import Database, experiments, keys, open_database, runs
 from fedcore.platform.store.clock import database_time
 from fedcore.platform.store.experiments import NewExperiment
+from fedcore.platform.store.leases import Claimant
 from fedcore.platform.store.records import make_ids
 
 RUNS = 10
@@ -109,7 +110,7 @@ def _finished(database: Database, owner: tuple[str, str], rounds: int) -> str:
     reports = [report(round) for round in range(1, rounds + 1)]
     for _ in range(RUNS):
         with database.transaction() as session:
-            claim = runs.claim(session, "filler", ["default"], LEASE_S)
+            claim = runs.claim(session, Claimant("filler", ("default",)), LEASE_S)
             assert claim is not None
             runs.commit_slice(
                 session, claim, reports, checkpoint="filled", lease_s=LEASE_S, provenance=PROVENANCE

@@ -14,6 +14,7 @@ from bench.load.phases import SPEC
 from bench.load.service import Service, serving
 from bench.scale.fill import LEASE_S, QUIET, Filled
 from fedcore.platform.store import Database, Status, open_database, runs, service_metrics, upgrade
+from fedcore.platform.store.leases import Claimant
 from fedcore.platform.store.migration import migrating
 
 MOST = 1_000
@@ -58,7 +59,7 @@ def _store(database: Database) -> dict[str, Callable[[], float]]:
         """Time of a claim; the run is handed back."""
         began = time.perf_counter()
         with database.transaction() as session:
-            claimed = runs.claim(session, "measuring", [queue], LEASE_S)
+            claimed = runs.claim(session, Claimant("measuring", (queue,)), LEASE_S)
         took = time.perf_counter() - began
         assert claimed is not None
         with database.transaction() as session:

@@ -8,17 +8,16 @@ copy knows or of one before, and plays the rounds between again, to the same bit
 """
 
 import os
-import shutil
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from fedcore.errors import BackupError, ResourceNotFoundError, SchemaError
 from fedcore.platform.private_files import make_private_folder, private_files
 from fedcore.platform.provenance import model_digests, model_pieces
-from fedcore.platform.storage import Storage, folder_of, open_storage
+from fedcore.platform.storage import Storage, folder_of, open_storage, save_as
 from fedcore.platform.store import Database, check_schema, open_database, runs
 from fedcore.platform.store.dump import (
     check_loadable,
@@ -152,10 +151,5 @@ def _fetch(storage: Storage, key: str, target: Path) -> None:
     if target.exists():
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.partial")
-    try:
-        with storage.open(key) as source, partial.open("wb") as file:
-            shutil.copyfileobj(source, file)
-    except ResourceNotFoundError:
-        return
-    partial.replace(target)
+    with suppress(ResourceNotFoundError):
+        save_as(storage.open(key), target)

@@ -2,12 +2,10 @@
 memory work on one machine only (https://sqlite.org/wal.html, https://sqlite.org/faq.html#q5).
 """
 
-import re
 from pathlib import Path
 
 from fedcore.errors import SettingsError
 
-MOUNTS = Path("/proc/self/mountinfo")
 NETWORK = frozenset(
     {
         *("afs", "beegfs", "ceph", "cifs", "davfs", "fhgfs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4"),
@@ -19,7 +17,6 @@ NETWORK = frozenset(
 """Types of file systems, as Linux names them. Not `9p` and `virtiofs`, by which a virtual machine
 has the folders of its host.
 """
-_ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def network_file_system(path: Path) -> str | None:
@@ -27,17 +24,15 @@ def network_file_system(path: Path) -> str | None:
 
     None if it is on a disk of this machine, or where the system does not say.
     """
+    import psutil  # imported here: PostgreSQL needs none of it
+
     try:
-        lines = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        # Of two mounts at the same point, the later one is seen.
+        mounts = {Path(mount.mountpoint): mount.fstype for mount in psutil.disk_partitions(all=True)}
     except OSError:
         return None
-    place, found, longest = path.resolve(), "", -1
-    for line in lines:
-        mount, _, source = line.partition(" - ")
-        point = Path(_ESCAPED.sub(lambda match: chr(int(match[1], 8)), mount.split(" ")[4]))
-        # Of two mounts at the same point, the later one is seen.
-        if place.is_relative_to(point) and len(point.parts) >= longest:
-            found, longest = source.split(" ")[0], len(point.parts)
+    place = path.resolve()
+    found = next((mounts[folder] for folder in (place, *place.parents) if folder in mounts), "")
     return found if found in NETWORK else None
 
 

@@ -115,7 +115,6 @@ def _experiments() -> None:
             sa.ForeignKey("experiment.id", ondelete="CASCADE", deferrable=True, initially="DEFERRED"),
             nullable=False,
         ),
-        sa.Column("created_at", MOMENT, nullable=False),
     )
     op.create_index("idempotency_by_experiment", "idempotency", ["experiment_id"])
 
@@ -140,7 +139,6 @@ def _runs() -> None:
         sa.Column("priority", sa.Integer, nullable=False),
         sa.Column("owner", sa.String(200), nullable=False),
         sa.Column("queued_at", MOMENT, nullable=False),
-        sa.Column("woken_at", MOMENT),
         sa.Column("fence", sa.Integer, nullable=False),
         sa.Column("worker", sa.String(200)),
         sa.Column("lease_until", MOMENT),
@@ -181,7 +179,6 @@ def _runs() -> None:
         "run",
         ["status", "queue", "priority", "owner", "key_id", "experiment_id", "queued_at", "id"],
     )
-    op.create_index("run_by_wake", "run", ["status", "woken_at"])
     op.create_table(
         "run_group",
         _reference("run_id", "run.id", primary_key=True),
@@ -408,7 +405,6 @@ def _workers() -> None:
         sa.Column("seconds", sa.Double, nullable=False),
         sa.Column("lift", sa.Double, nullable=False),
         sa.Column("clock", sa.Double, nullable=False),
-        sa.Column("turn", sa.BigInteger, nullable=False),
     )
     op.create_table(
         "tally",

@@ -7,7 +7,7 @@ from sqlalchemy import delete
 
 from fedcore.platform.store import Database, Status, WorkerDirective, curves, recovery, runs
 from fedcore.platform.store.blocks import append_rows
-from fedcore.platform.store.leases import Claim
+from fedcore.platform.store.leases import Claim, Claimant
 from fedcore.platform.store.tables import BlockRecord
 from fedcore.simulation.report import RoundReport
 from tests.builders.specifications import Document
@@ -22,9 +22,14 @@ Rounds = int | Sequence[RoundReport]
 """The number of the rounds to commit, whose reports are then made up, or their reports."""
 
 
+def claimant(worker: str = WORKER, *queues: str, **has: Any) -> Claimant:
+    """A worker of these queues (default: QUEUE)."""
+    return Claimant(worker, queues or (QUEUE,), **has)
+
+
 def claim(database: Database, worker: str = WORKER, queue: str = QUEUE, *, lease_s: float = LEASE_S) -> Claim:
     """Take the next run, which must be there; with a negative lease, one that is lost already."""
-    taken = write(database, runs.claim, worker, [queue], lease_s)
+    taken = write(database, runs.claim, claimant(worker, queue), lease_s)
     assert taken is not None, "no run waits"
     return taken
 

@@ -1,29 +1,31 @@
 """SQLite on a network file system is refused; where a file lies is read from the mounts."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from fedcore.errors import SettingsError
-from fedcore.platform import file_systems
 from fedcore.platform.file_systems import network_file_system
 from fedcore.platform.store import open_database
-
-MOUNTS = r"""
-22 1 0:21 / / rw,relatime shared:1 - ext4 /dev/root rw
-30 22 0:26 / {home} rw shared:2 - nfs4 server:/home rw,vers=4.2
-31 30 0:27 / {home}/scratch\040disk rw shared:3 - xfs /dev/sdb rw
-32 22 0:28 / {home}/twice rw - xfs /dev/sdc rw
-33 22 0:29 / {home}/twice rw - lustre mds:/fs rw
-"""
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    home, mounts = tmp_path / "home", tmp_path / "mountinfo"
-    mounts.write_text(MOUNTS.strip().format(home=home.resolve()))
-    monkeypatch.setattr(file_systems, "MOUNTS", mounts)
+    home = tmp_path / "home"
     home.mkdir()
+    mounts = [
+        SimpleNamespace(mountpoint=str(place), fstype=kind)
+        for place, kind in (
+            (Path("/"), "ext4"),
+            (home.resolve(), "nfs4"),
+            (home.resolve() / "scratch disk", "xfs"),
+            (home.resolve() / "twice", "xfs"),
+            (home.resolve() / "twice", "lustre"),
+        )
+    ]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: mounts)
     return home
 
 

@@ -25,7 +25,7 @@ from fedcore.platform.store.tables import RunRecord
 from fedcore.settings import Settings
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
-from tests.builders.claims import ATTEMPTS, claim, finish, lose
+from tests.builders.claims import ATTEMPTS, claim, claimant, finish, lose
 from tests.builders.experiments import run_of, submit
 from tests.builders.specifications import merged
 from tests.builders.transactions import read
@@ -186,7 +186,7 @@ def test_a_run_that_starves_its_workers_again_and_again_fails_and_says_so(deploy
     experiment = deployment.submit(SHORT, nudge=False)
     for _ in range(3):
         with deployment.database.transaction() as session:
-            assert runs.claim(session, "starved", ["default"], 3_600.0)
+            assert runs.claim(session, claimant("starved"), 3_600.0)
             recovery.requeue_oom_killed(session, "starved", "memory ran out", 3, 0.0)
     run: RunRecord = deployment.run(experiment)
     assert (run.status, run.attempts, run.error) == (Status.FAILED, 3, "memory ran out")

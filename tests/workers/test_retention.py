@@ -55,13 +55,13 @@ class Patient(Event):
 
 
 @pytest.fixture
-def storage(tmp_path: Path) -> FolderStorage:
-    return FolderStorage(tmp_path / "storage")
+def storage(tmp_path: Path) -> Storage:
+    return Storage(FolderStorage(tmp_path / "storage"))
 
 
 @pytest.fixture
-def archive(tmp_path: Path) -> FolderStorage:
-    return FolderStorage(tmp_path / "archive")
+def archive(tmp_path: Path) -> Storage:
+    return Storage(FolderStorage(tmp_path / "archive"))
 
 
 def ended(database: Database, storage: Storage) -> tuple[str, str]:
@@ -78,7 +78,7 @@ def ids(database: Database) -> set[str]:
 
 
 def test_only_what_ended_long_ago_and_is_not_starred_is_deleted(
-    database: Database, storage: FolderStorage, archive: FolderStorage
+    database: Database, storage: Storage, archive: Storage
 ) -> None:
     (old, run), (starred, _) = ended(database, storage), ended(database, storage)
     write(database, experiments.edit, starred, starred=True)
@@ -92,7 +92,7 @@ def test_only_what_ended_long_ago_and_is_not_starred_is_deleted(
     assert (entry.action, entry.owner) == ("retention", "local")
 
 
-def test_without_an_archive_it_is_deleted_all_the_same(database: Database, storage: FolderStorage) -> None:
+def test_without_an_archive_it_is_deleted_all_the_same(database: Database, storage: Storage) -> None:
     ended(database, storage)
     remove_expired(database, storage, None, AT_ONCE, Event())
     assert ids(database) == set()
@@ -138,7 +138,8 @@ def test_the_archive_has_every_file_of_every_kind_of_run(deployment: Deployment,
     assert {"best", "model", "6"} <= names, "no best model, final model or checkpoint to be archived"
     assert {run.status for found in runs.values() for run in found} == {Status.SUCCEEDED, Status.CANCELLED}
     assert any(run.diverged_round for found in runs.values() for run in found)
-    remove_expired(deployment.database, deployment.storage, FolderStorage(folder), AT_ONCE, Event())
+    archive = open_storage(str(folder))
+    remove_expired(deployment.database, deployment.storage, archive, AT_ONCE, Event())
     assert ids(deployment.database) == set()
     for id, found in runs.items():
         files = [path for path in (folder / id).rglob("*") if path.is_file()]
@@ -150,11 +151,11 @@ def test_the_archive_has_every_file_of_every_kind_of_run(deployment: Deployment,
     assert not any(deployment.storage.keys(run.id) for found in runs.values() for run in found)
 
 
-class Unreadable(FolderStorage):
+class Unreadable(Storage):
     """One run's files cannot be read."""
 
     def __init__(self, folder: Path, run: str, error: Exception) -> None:
-        super().__init__(folder)
+        super().__init__(FolderStorage(folder))
         self._run, self._error = run, error
 
     def open(self, key: str) -> BinaryIO:
@@ -165,7 +166,7 @@ class Unreadable(FolderStorage):
 
 @pytest.mark.parametrize("error", [StorageError("in Glacier"), OSError("no space for a copy"), ValueError()])
 def test_experiment_that_cannot_be_archived_keeps_no_other_and_is_tried_again(
-    database: Database, storage: FolderStorage, archive: FolderStorage, tmp_path: Path, error: Exception
+    database: Database, storage: Storage, archive: Storage, tmp_path: Path, error: Exception
 ) -> None:
     (stuck, run), *_ = (ended(database, storage) for _ in range(3))
     waiting = Patient()
@@ -185,14 +186,14 @@ def test_experiment_that_cannot_be_archived_keeps_no_other_and_is_tried_again(
 
 
 def test_files_that_the_archive_does_not_take_are_kept(
-    database: Database, storage: FolderStorage, archive: FolderStorage
+    database: Database, storage: Storage, archive: Storage
 ) -> None:
-    class Full(FolderStorage):
+    class Full(Storage):
         def put_file(self, key: str, file: Path) -> None:
             raise StorageError(f"the storage is full: {key} could not be stored")
 
     old = {ended(database, storage)[0] for _ in range(2)}
-    remove_expired(database, storage, Full(Path("unused")), AT_ONCE, Patient())
+    remove_expired(database, storage, Full(FolderStorage(Path("unused"))), AT_ONCE, Patient())
     assert ids(database) == old
     remove_expired(database, storage, archive, AT_ONCE, Event())
     assert ids(database) == set()
@@ -229,8 +230,8 @@ def test_an_object_store_that_fails_now_and_then_loses_nothing_on_the_way_to_the
 @pytest.mark.parametrize("damage", [None, lambda content: content[:100], lambda content: content[:-1] + b"x"])
 def test_an_experiment_whose_final_or_best_model_is_missing_or_damaged_is_kept(
     database: Database,
-    storage: FolderStorage,
-    archive: FolderStorage,
+    storage: Storage,
+    archive: Storage,
     lost: int,
     damage: Callable[[bytes], bytes] | None,
 ) -> None:
@@ -256,7 +257,7 @@ def test_an_experiment_whose_final_or_best_model_is_missing_or_damaged_is_kept(
 
 @pytest.mark.parametrize("succeeded", [True, False])
 def test_only_a_run_without_a_model_needs_its_checkpoint(
-    database: Database, storage: FolderStorage, archive: FolderStorage, succeeded: bool
+    database: Database, storage: Storage, archive: Storage, succeeded: bool
 ) -> None:
     experiment = submit(database).id
     held = commit(database, claim(database))
@@ -270,7 +271,7 @@ def test_only_a_run_without_a_model_needs_its_checkpoint(
 
 @pytest.mark.parametrize("change", [{"starred": True}, {"name": "the best one"}])
 def test_an_experiment_that_is_changed_meanwhile_is_not_deleted(
-    database: Database, storage: FolderStorage, change: dict[str, Any]
+    database: Database, storage: Storage, change: dict[str, Any]
 ) -> None:
     id, _ = ended(database, storage)
     found: ExperimentRecord | None = see(database, experiments.expired, AT_ONCE)
@@ -281,7 +282,7 @@ def test_an_experiment_that_is_changed_meanwhile_is_not_deleted(
 
 
 def test_an_experiment_that_another_reconciler_has_deleted_is_left_to_it(
-    database: Database, storage: FolderStorage
+    database: Database, storage: Storage
 ) -> None:
     ended(database, storage)
     found = see(database, experiments.expired, AT_ONCE)

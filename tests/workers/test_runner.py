@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from math import inf
 from typing import Any
 
@@ -96,6 +97,23 @@ def test_request_of_a_user_while_a_round_is_played_takes_effect_after_it(
             "patient",
         ]
         assert (run.status, run.done) == ("succeeded", 9)
+
+
+def test_a_worker_of_several_queues_takes_from_them_in_turn(embedded: Deployment) -> None:
+    deployment = embedded.with_settings(queues="cpu,gpu")
+    for name, queue in product(("first", "second"), ("cpu", "gpu")):
+        document = {"name": name, "rounds": 1, "execution": {"queue": queue}}
+        deployment.submit(merged(EXPERIMENT, document), nudge=False)
+    played: list[str] = []
+
+    class Played(Simulation):
+        def advance(self) -> RoundReport:
+            played.append(self.spec.execution.queue)
+            return super().advance()
+
+    with deployment.runner(create=Played) as runner:
+        runner.work()
+    assert played == ["cpu", "gpu"] * 2
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 100, None], ids=["empty", "zeros", "missing"])

@@ -25,7 +25,7 @@ from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.groups import Membership
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import RunRecord
-from tests.builders.claims import LEASE_S, QUEUE, claim
+from tests.builders.claims import LEASE_S, claim, claimant
 from tests.builders.experiments import submit
 from tests.builders.specifications import merged, specification
 from tests.builders.transactions import read, write
@@ -78,7 +78,7 @@ def group(
 
 
 def seated(database: Database, worker: str) -> Membership:
-    return eventually(lambda: write(database, groups.join, worker, [QUEUE], LEASE_S))
+    return eventually(lambda: write(database, groups.join, claimant(worker), LEASE_S))
 
 
 def come(member: Membership) -> socket.socket:
@@ -175,9 +175,9 @@ def test_a_member_that_stops_costs_no_more_than_the_round(
         alone.advance()
         assert simulation.checkpoint() == alone.checkpoint()
         (listed,) = eventually(
-            lambda: [found for found in read(database, groups.list_groups, 10) if "healthy" in found.trained]
+            lambda: [one for one in read(database, groups.list_groups, 10) if "healthy" in one.record.trained]
         )
-        assert sum(listed.trained.values()) == 3
+        assert sum(listed.record.trained.values()) == 3
         ended.set()
         helping.join()
         assert "healthy" not in read(database, groups.members, held).values()
@@ -468,20 +468,6 @@ def test_a_member_that_cannot_connect_gives_its_seat_back(database: Database) ->
     with pytest.raises(PeerLostError):
         serve(database, member, lambda: simulated(held), LEASE_S, lambda: False, pacing)
     assert read(database, groups.members, held) == {}
-
-
-def test_a_member_that_waits_for_a_connection_leaves_for_a_queued_run(database: Database) -> None:
-    """The worker of the run, stopped, takes connections and says nothing."""
-    submit(database, execution={"shards": 3})
-    held = claim(database, "leader")
-    with socket.create_server(("127.0.0.1", 0)) as stopped:
-        write(database, groups.announce, held, f"127.0.0.1:{stopped.getsockname()[1]}", 2)
-        member = seated(database, "idle")
-        patient = GroupPacing(look_s=0.02, connect_s=3600.0)
-        submit(database)
-        serve(database, member, lambda: simulated(held), LEASE_S, lambda: False, patient)
-    assert read(database, groups.members, held) == {}
-    assert claim(database, "idle").run_id != held.run_id
 
 
 def test_a_group_that_cannot_be_opened_trains_alone(

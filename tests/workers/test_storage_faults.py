@@ -15,6 +15,7 @@ from fedcore.platform.store import Status, experiments, lifecycle, runs
 from fedcore.platform.store.backoff import MAX_ATTEMPTS
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.simulation import Simulation
+from tests.builders.claims import claimant
 from tests.builders.specifications import merged, specification
 from tests.support import faulty
 from tests.support.faulty import FaultyFileSystem
@@ -237,6 +238,6 @@ def _held(deployment: Deployment) -> Claim:
     """A run in somebody's hands."""
     deployment.submit(SHORT, nudge=False)
     with deployment.database.transaction() as session:
-        held = runs.claim(session, "worker-1", ["default"], 60.0)
+        held = runs.claim(session, claimant("worker-1"), 60.0)
     assert held is not None
     return held

@@ -83,7 +83,6 @@ class RunState(_Answer):
     divergence: _Text | None
     stopped: Literal[StopReason.PATIENCE, StopReason.TARGET] | None
     choice: _Choice
-    batched_runs: _Count
     memory_divisor: Annotated[int, Field(ge=1, lt=2**31)]
     precision: Literal["float32", "float64"]
     data_source: _Word

@@ -194,7 +194,6 @@ class Computing:
             "divergence": simulation.divergence,
             "stopped": simulation.stopped,
             "choice": simulation.choice.document(),
-            "batched_runs": simulation.batched_runs,
             "memory_divisor": simulation.memory_divisor,
             "precision": simulation.spec.precision,
             "data_source": simulation.data_source,

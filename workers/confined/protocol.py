@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from fedcore.errors import UserCodeError
 from fedcore.platform.logging import storable_text
 
-VERSION = 1
 MAX_JSON_BYTES = 16 << 20
 MAX_VALUES = 1_000_000
 """Keys and values in the JSON of an answer: as objects, small ones take 70 bytes each."""

@@ -4,18 +4,16 @@ from collections.abc import Callable
 from typing import Any
 
 from fedcore import bundles
-from fedcore.data.base import DatasetSpec
+from fedcore.data.uploaded import Uploaded
 from fedcore.errors import DataUnavailableError, ResourceNotFoundError, StorageError
-from fedcore.platform.out_of_memory import MEMORY_DIVISOR
-from fedcore.platform.provenance import ENGINE_CHOICE
-from fedcore.platform.storage import Storage, read
+from fedcore.platform.storage import Storage, read, save_as
 from fedcore.platform.store.leases import Claim
+from fedcore.platform.uploads.dataset_storage import SharedDatasetStorage
 from fedcore.settings import Settings
 from fedcore.spec import stored_arms, stored_spec, sweep
 from fedcore.spec.code import CodeBundle
 from workers.confined.sandbox import Sandbox
-from workers.confined.simulation import ConfinedRun, ConfinedSimulation
-from workers.confined.uploads import copy_datasets
+from workers.confined.simulation import ConfinedSimulation
 from workers.weights import UploadedWeights
 
 
@@ -34,7 +32,7 @@ class ConfinedRuns:
         self._settings, self._device, self._storage = settings, device, storage
         self._sandbox: Sandbox | None = None
         self._experiment = ""
-        self._datasets: list[DatasetSpec] = []
+        self._datasets: list[Uploaded] = []
         self._made_with: dict[str, Any] = {}
 
     def start(self, claim: Claim, is_lost: Callable[[], bool]) -> ConfinedSimulation:
@@ -46,22 +44,9 @@ class ConfinedRuns:
         """
         sandbox = self._sandbox_of(claim)
         self._weights.copy_to(sandbox.uploads, claim)
-        copy_datasets(sandbox, self._storage, self._datasets)
-        return ConfinedSimulation(
-            sandbox,
-            ConfinedRun(
-                spec=claim.spec,
-                arm=claim.arm,
-                seed=claim.seed,
-                rounds=claim.rounds,
-                device=self._device,
-                recorded=claim.provenance.get(ENGINE_CHOICE),
-                memory_divisor=MEMORY_DIVISOR**claim.shortages,
-                round_s=self._settings.code_round_seconds,
-                bundle=self._made_with,
-            ),
-            is_lost,
-        )
+        self._copy_datasets(sandbox)
+        round_s = self._settings.code_round_seconds
+        return ConfinedSimulation(sandbox, claim, self._device, round_s, self._made_with, is_lost)
 
     def keep_for(self, experiment_id: str) -> None:
         """End the sandbox unless it is of this experiment."""
@@ -83,13 +68,25 @@ class ConfinedRuns:
             archive = self._archive(code)
             self._sandbox = Sandbox(archive, self._settings, self._device)
             self._experiment = claim.experiment_id
-            self._datasets = _datasets_of_arms(claim.spec)
+            self._datasets = _uploads_of_arms(claim.spec)
             self._made_with = {
                 "digest": code.digest,
                 "files": [file.name for file in bundles.list_files(archive)],
                 "confinement": self._sandbox.confinement,
             }
         return self._sandbox
+
+    def _copy_datasets(self, sandbox: Sandbox) -> None:
+        """Copy the uploads that arms train on to where the sessions of their sandbox read them.
+
+        The service has looked them up for the owner of the experiment: what a bundle's own fields name is
+        not copied.
+        """
+        uploads = SharedDatasetStorage(self._storage)
+        for dataset in self._datasets:
+            path = sandbox.uploads / f"{dataset.known.digest}.npz"
+            if not path.exists():
+                save_as(uploads.open(dataset), path)
 
     def _archive(self, code: CodeBundle) -> bytes:
         if code.id is None:
@@ -105,8 +102,8 @@ class ConfinedRuns:
         return archive
 
 
-def _datasets_of_arms(document: dict[str, Any]) -> list[DatasetSpec]:
-    spec = stored_spec(document)
-    if "problem" not in sweep.fields(spec.sweep):
-        return [spec.problem.dataset]
-    return [arm.spec.problem.dataset for arm in stored_arms(document)]
+def _uploads_of_arms(document: dict[str, Any]) -> list[Uploaded]:
+    specs = [stored_spec(document)]
+    if "problem" in sweep.fields(specs[0].sweep):
+        specs = [arm.spec for arm in stored_arms(document)]
+    return [spec.problem.dataset for spec in specs if isinstance(spec.problem.dataset, Uploaded)]

@@ -4,16 +4,18 @@ use it: lease, fence, rows and checkpoints are the same.
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from safetensors.torch import load
 from torch import Tensor
 
 from fedcore.engine.choice import EngineChoice
-from fedcore.engine.engines import EngineName
+from fedcore.platform.out_of_memory import MEMORY_DIVISOR
+from fedcore.platform.provenance import ENGINE_CHOICE
+from fedcore.platform.store.leases import Claim
 from fedcore.simulation.best_round import BestRound
-from fedcore.simulation.report import RoundReport, StopReason
+from fedcore.simulation.report import RoundReport
 from workers.confined.answers import RunState, expect_data_alone, round_of, state_of
 from workers.confined.protocol import Message, ProtocolError
 from workers.confined.sandbox import Sandbox
@@ -22,47 +24,44 @@ MAX_NAME_LENGTH = 1_000
 """Maximum length of the name of a parameter."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConfinedRun:
-    """A run as the computing process is told of it."""
-
-    spec: Mapping[str, Any]
-    """The experiment's specification, sweep and all."""
-    arm: int
-    seed: int
-    rounds: int
-    device: str
-    recorded: Mapping[str, Any] | None
-    """The engine of earlier rounds."""
-    memory_divisor: int
-    round_s: float
-    """Maximum time for one round, and for loading the data."""
-    bundle: Mapping[str, Any]
-    """The bundle and its confinement, for provenance."""
-
-
 class ConfinedSimulation:
     """One run of a bundle; `close` ends its computing process.
 
-    Every answer is checked before it is used. Errors of the bundle are UserCodeError; errors of the
-    specification, the data, the checkpoint and of memory are the same as of `Simulation`. Once
-    `is_lost`, the computing process is ended, and what waits for it raises StaleLeaseError.
+    Its attributes are those of `Simulation`, as of the last answer. Every answer is checked before it is
+    used. Errors of the bundle are UserCodeError; errors of the specification, the data, the checkpoint and
+    of memory are the same as of `Simulation`. Once `is_lost`, the computing process is ended, and what
+    waits for it raises StaleLeaseError.
     """
 
     batched_runs = 1
     benefits_from_batching = False
+    chance_accuracy = None
+    """Unknown: the labels are on the other side."""
 
-    def __init__(self, sandbox: Sandbox, run: ConfinedRun, is_lost: Callable[[], bool]) -> None:
-        """Load the problem and stop before the first round."""
-        self._run, self._session = run, sandbox.session(is_lost)
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        claim: Claim,
+        device: str,
+        round_s: float,
+        bundle: Mapping[str, Any],
+        is_lost: Callable[[], bool],
+    ) -> None:
+        """Load the problem and stop before the first round.
+
+        A round and loading the data may take `round_s` seconds each. `bundle` describes the bundle and its
+        confinement, for provenance.
+        """
+        self._claim, self._round_s, self.bundle = claim, round_s, bundle
+        self._session = sandbox.session(is_lost)
         request = {
             "do": "start",
-            "spec": dict(run.spec),
-            "arm": run.arm,
-            "seed": run.seed,
-            "device": run.device,
-            "recorded": run.recorded,
-            "memory_divisor": run.memory_divisor,
+            "spec": claim.spec,
+            "arm": claim.arm,
+            "seed": claim.seed,
+            "device": device,
+            "recorded": claim.provenance.get(ENGINE_CHOICE),
+            "memory_divisor": MEMORY_DIVISOR**claim.shortages,
         }
         try:
             self._take(state_of(self._request(request).fields), 0)
@@ -71,79 +70,9 @@ class ConfinedSimulation:
             raise
 
     @property
-    def bundle(self) -> Mapping[str, Any]:
-        """The bundle and its confinement, for provenance."""
-        return self._run.bundle
-
-    @property
-    def round(self) -> int:
-        """Rounds done."""
-        return self._state.round
-
-    @property
-    def diverged(self) -> bool:
-        """True if the model is no longer finite."""
-        return self._state.diverged
-
-    @property
     def finished(self) -> bool:
         """True if all rounds are done, or the run has diverged or was stopped early."""
-        return self.diverged or self._state.stopped is not None or self.round >= self._run.rounds
-
-    @property
-    def stopped(self) -> StopReason | None:
-        """Why the run ended before its last round; None if it did not, or diverged."""
-        return self._state.stopped
-
-    @property
-    def choice(self) -> EngineChoice:
-        """The engine, and how it was chosen."""
-        return self._choice
-
-    @property
-    def engine(self) -> EngineName:
-        """The engine of the run."""
-        return self._choice.engine
-
-    @property
-    def memory_divisor(self) -> int:
-        """The least factor by which the number of clients trained at once has been reduced."""
-        return self._state.memory_divisor
-
-    @property
-    def precision(self) -> str:
-        """`float32` or `float64`."""
-        return self._state.precision
-
-    @property
-    def data_source(self) -> str:
-        """The actual data, for provenance."""
-        return self._state.data_source
-
-    @property
-    def data_sha256(self) -> str | None:
-        """Digest of the data; None for generated data."""
-        return self._state.data_sha256
-
-    @property
-    def chance_accuracy(self) -> None:
-        """Unknown: the labels are on the other side."""
-
-    @property
-    def noise_multiplier(self) -> float | None:
-        """z of differential privacy; see `Simulation.noise_multiplier`."""
-        return self._state.noise_multiplier
-
-    @property
-    def divergence(self) -> str | None:
-        """Where a number was first not finite, as `Simulation.divergence` says."""
-        return self._state.divergence
-
-    @property
-    def best(self) -> BestRound | None:
-        """The best evaluated round so far; see `Simulation.best`."""
-        best = self._state.best
-        return None if best is None else BestRound(best.metric, best.round, best.value)
+        return self.diverged or self.stopped is not None or self.round >= self._claim.rounds
 
     def advance(self) -> RoundReport:
         """Play the next round and report it, with the time that it took here."""
@@ -151,7 +80,7 @@ class ConfinedSimulation:
         report, state = round_of(self._request({"do": "advance"}).fields)
         seconds = time.perf_counter() - began
         about = (report.arm, report.seed, report.round, report.diverged, report.stopped)
-        if about != (self._run.arm, self._run.seed, state.round, state.diverged, state.stopped):
+        if about != (self._claim.arm, self._claim.seed, state.round, state.diverged, state.stopped):
             raise ProtocolError("the bundle's process reported another run or round than it was asked for")
         self._take(state, self.round + 1)
         return replace(report, seconds=seconds)
@@ -197,11 +126,16 @@ class ConfinedSimulation:
         return answer.data
 
     def _request(self, fields: Mapping[str, Any], data: bytes = b"") -> Message:
-        return self._session.request(fields, self._run.round_s, data)
+        return self._session.request(fields, self._round_s, data)
 
     def _take(self, state: RunState, round: int | None) -> None:
         """Note the state after `round`; None: after any."""
         choice = EngineChoice.of(state.choice.model_dump())
-        if choice is None or state.round > self._run.rounds or round not in (None, state.round):
+        if choice is None or state.round > self._claim.rounds or round not in (None, state.round):
             raise ProtocolError("the bundle's process reported a round or an engine that cannot be")
-        self._state, self._choice = state, choice
+        self.choice, self.engine = choice, choice.engine
+        self.round, self.diverged, self.stopped = state.round, state.diverged, state.stopped
+        self.divergence, self.memory_divisor = state.divergence, state.memory_divisor
+        self.precision, self.noise_multiplier = state.precision, state.noise_multiplier
+        self.data_source, self.data_sha256 = state.data_source, state.data_sha256
+        self.best = None if state.best is None else BestRound(**state.best.model_dump())

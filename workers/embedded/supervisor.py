@@ -58,27 +58,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser(settings: Settings) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m workers.embedded.supervisor", description="Run the embedded stack of FedQ."
-    )
-    parser.add_argument(
-        "--home", type=Path, default=settings.home, help="folder for all state (default: %(default)s)"
-    )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument(
-        "--port",
-        type=int,
-        default=8642,
-        help="port to listen on, or 0 for any free port (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--workers",
-        type=int,
-        help="worker processes (default: one on each GPU, or one per core without GPUs)",
-    )
-    parser.add_argument("--open", action="store_true", help="open the web pages in a browser, signed in")
-    parser.add_argument("--json", action="store_true", help="print the address as a line of JSON")
-    parser.add_argument("--ready-file", type=Path, help="write the URL to this file once the stack is ready")
+    # `fedq up` explains them.
+    parser = argparse.ArgumentParser(prog="python -m workers.embedded.supervisor")
+    parser.add_argument("--home", type=Path, default=settings.home)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8642)
+    parser.add_argument("--workers", type=int)
+    parser.add_argument("--open", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--ready-file", type=Path)
     return parser
 
 

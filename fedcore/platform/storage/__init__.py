@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 from urllib.parse import unquote, urlparse
 
 from fedcore.errors import FedcoreError, ResourceNotFoundError, SettingsError, StorageError
@@ -26,37 +26,45 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 log = logging.getLogger(__name__)
 
 
-class Storage(Protocol):
-    """Named bytes. A key is a path with slashes; what is read is what some `put` wrote whole.
+class Storage:
+    """Named bytes in a folder or an object store. A key is a path with slashes; what is read is what some
+    `put` wrote whole.
 
-    That of `open_storage` raises StorageError for whatever goes wrong with it.
+    Faults, whatever they are, say what could not be done: each is a StorageError.
     """
 
+    def __init__(self, inner: "FolderStorage | RemoteStorage") -> None:
+        self._inner = inner
+
     def put(self, key: str, data: bytes) -> None:
-        """Store `data` under `key`, in place of what was there; it outlives a crash from here
-        on.
-        """
-        ...
+        """Store `data` under `key`, in place of what was there; it outlives a crash from here on."""
+        with _translated_errors(f"{key} could not be stored"):
+            self._inner.put(key, data)
 
     def put_file(self, key: str, file: Path) -> None:
         """Store the content of `file` under `key`, piece by piece; otherwise as `put`."""
-        ...
+        with _translated_errors(f"{key} could not be stored"):
+            self._inner.put_file(key, file)
 
     def open(self, key: str) -> BinaryIO:
         """Open the file stored under `key` for reading; raises ResourceNotFoundError."""
-        ...
+        with _translated_errors(f"{key} could not be read"):
+            return cast("BinaryIO", _ErrorTranslatingReader(self._inner, key))
 
     def keys(self, prefix: str) -> list[str]:
         """The keys in the folder `prefix`, in order; none when there is no such folder."""
-        ...
+        with _translated_errors(f"{prefix} could not be listed"):
+            return self._inner.keys(prefix)
 
     def delete(self, key: str) -> None:
         """Forget `key`; does nothing when it is not there."""
-        ...
+        with _translated_errors(f"{key} could not be removed"):
+            self._inner.delete(key)
 
     def delete_prefix(self, prefix: str) -> None:
         """Forget everything in the folder `prefix`."""
-        ...
+        with _translated_errors(f"{prefix} could not be removed"):
+            self._inner.delete_prefix(prefix)
 
 
 def open_storage(url: str, setting: str = "FEDQ_STORAGE_URL") -> Storage:
@@ -66,9 +74,7 @@ def open_storage(url: str, setting: str = "FEDQ_STORAGE_URL") -> Storage:
     package is missing.
     """
     folder = folder_of(url)
-    return ErrorTranslatingStorage(
-        _open_remote(url, setting, TIMEOUT_S) if folder is None else FolderStorage(folder)
-    )
+    return Storage(_open_remote(url, setting, TIMEOUT_S) if folder is None else FolderStorage(folder))
 
 
 def require_storage(url: str, setting: str = "FEDQ_STORAGE_URL") -> None:
@@ -129,46 +135,13 @@ def _open_remote(url: str, setting: str, timeout_s: float) -> RemoteStorage:
         raise SettingsError(f"{setting}: {error}; give a folder, or a URL as s3://bucket/path") from error
 
 
-class ErrorTranslatingStorage:
-    """Another storage, whose faults, whatever they are, say what could not be done: each is a
-    StorageError.
-    """
-
-    def __init__(self, inner: Storage) -> None:
-        self._inner = inner
-
-    def put(self, key: str, data: bytes) -> None:
-        with _translated_errors(f"{key} could not be stored"):
-            self._inner.put(key, data)
-
-    def put_file(self, key: str, file: Path) -> None:
-        with _translated_errors(f"{key} could not be stored"):
-            self._inner.put_file(key, file)
-
-    def open(self, key: str) -> BinaryIO:
-        with _translated_errors(f"{key} could not be read"):
-            return cast("BinaryIO", _ErrorTranslatingReader(self._inner, key))
-
-    def keys(self, prefix: str) -> list[str]:
-        with _translated_errors(f"{prefix} could not be listed"):
-            return self._inner.keys(prefix)
-
-    def delete(self, key: str) -> None:
-        with _translated_errors(f"{key} could not be removed"):
-            self._inner.delete(key)
-
-    def delete_prefix(self, prefix: str) -> None:
-        with _translated_errors(f"{prefix} could not be removed"):
-            self._inner.delete_prefix(prefix)
-
-
 class _ErrorTranslatingReader(io.BufferedIOBase):
     """A stored file whose reads raise StorageError: an object store may fail in the middle of one.
 
     Raises ResourceNotFoundError for an object that is deleted meanwhile.
     """
 
-    def __init__(self, storage: Storage, key: str) -> None:
+    def __init__(self, storage: "FolderStorage | RemoteStorage", key: str) -> None:
         self._inner, self._storage, self._key = storage.open(key), storage, key
         self._what = f"{key} could not be read"
 
@@ -206,8 +179,16 @@ class _ErrorTranslatingReader(io.BufferedIOBase):
 
 def read(storage: Storage, key: str) -> bytes:
     """Everything that is stored under `key`; raises ResourceNotFoundError."""
-    with _translated_errors(f"{key} could not be read"), storage.open(key) as file:
+    with storage.open(key) as file:
         return file.read()
+
+
+def save_as(source: BinaryIO, path: Path) -> None:
+    """Write the content of `source`, and close it, to a file that is at `path` whole or not at all."""
+    partial = path.with_name(f".{path.name}.partial")
+    with source, partial.open("wb") as file:
+        shutil.copyfileobj(source, file)
+    partial.replace(path)
 
 
 @contextmanager

@@ -11,7 +11,13 @@ from fedcore.platform.status import RunRequest, Status
 from fedcore.platform.store import arms, quotas, webhook_outbox
 from fedcore.platform.store.clock import database_time, sql_now
 from fedcore.platform.store.experiments import runs_of, use_uploads
-from fedcore.platform.store.lifecycle import STATUS_AFTER_REQUEST, lock_runs, refresh_status, refuse_imported
+from fedcore.platform.store.lifecycle import (
+    STATUS_AFTER_REQUEST,
+    change_runs,
+    lock_runs,
+    refresh_status,
+    refuse_imported,
+)
 from fedcore.platform.store.records import insert_into
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.spec import ExperimentSpec, stored_spec
@@ -104,7 +110,6 @@ def _lengthen(
         "error": None,
         "not_before": None,
         "queued_at": sql_now(),
-        "woken_at": None,
         "lease_until": None,
     }
     # One that was stopped early or has diverged would have been in more rounds, too.
@@ -112,12 +117,12 @@ def _lengthen(
     # Failed and cancelled ones, too: `retry` continues them to the new last round.
     goes_on = or_(RunRecord.status != Status.SUCCEEDED, and_(*whole))
     quotas.move_runs(session, key_id, _of(experiment_id), goes_on)
-    _change(session, experiment_id, Status.SUCCEEDED, *whole, status=waiting, finished_at=None, **again)
+    change_runs(session, experiment_id, [Status.SUCCEEDED], *whole, status=waiting, finished_at=None, **again)
     for request in RunRequest:
         status = STATUS_AFTER_REQUEST.get(request, Status.QUEUED)
         ended = {"finished_at": sql_now()} if status is Status.CANCELLED else {}
         taken = {"status": status, "request": RunRequest.NONE, **ended, **again}
-        _change(session, experiment_id, Status.RUNNING, RunRecord.request == request, **taken)
+        change_runs(session, experiment_id, [Status.RUNNING], RunRecord.request == request, **taken)
 
 
 def _sow(
@@ -164,13 +169,6 @@ def _note(
         "provenance": record.provenance | {"extensions": history},
     }
     session.execute(update(ExperimentRecord).where(ExperimentRecord.id == record.id).values(values))
-
-
-def _change(
-    session: Session, experiment_id: str, old: Status, *which: ColumnElement[bool], **values: Any
-) -> None:
-    changed = update(RunRecord).where(_of(experiment_id), RunRecord.status == old, *which).values(values)
-    webhook_outbox.of_runs(session, session.scalars(changed.returning(RunRecord.id)).all())
 
 
 def _of(experiment_id: str) -> ColumnElement[bool]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, case, delete, func, select
+from sqlalchemy import case, delete, func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from fedcore.platform.store.idempotency import dialect_of
@@ -63,13 +63,13 @@ class OwnerUsage:
 class FairShareState:
     """State of fair sharing that a worker needs to choose among the candidates."""
 
+    queues: Sequence[str]
+    """Queues of the worker, in the order in which it takes from them."""
     accounts: Mapping[OwnerQueue, OwnerUsage] = field(default_factory=dict)
     clocks: Mapping[str, float] = field(default_factory=dict)
     """v, by queue."""
     serving: Mapping[OwnerQueue, int] = field(default_factory=dict)
     """Number of workers that execute runs of an owner."""
-    turns: Mapping[str, int] = field(default_factory=dict)
-    """Counts this worker's claims: at which it last took from a queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,6 @@ class ScheduledRun:
     flow: RunCandidate
     lift: float
     clock: float
-    turn: int
 
 
 def choose_candidate(flows: Iterable[RunCandidate], state: FairShareState) -> ScheduledRun | None:
@@ -89,7 +88,7 @@ def choose_candidate(flows: Iterable[RunCandidate], state: FairShareState) -> Sc
         return None
     highest = max(flow.priority for flow in waiting)
     ranked = [flow for flow in waiting if flow.priority == highest]
-    queue = min({flow.place.queue for flow in ranked}, key=lambda queue: (state.turns.get(queue, 0), queue))
+    queue = min({flow.place.queue for flow in ranked}, key=state.queues.index)
     within = [flow for flow in ranked if flow.place.queue == queue]
     clock = state.clocks.get(queue, 0.0)
     starts = {flow.place: max(_time(state, flow.place), clock) for flow in within}
@@ -98,9 +97,7 @@ def choose_candidate(flows: Iterable[RunCandidate], state: FairShareState) -> Sc
         key=lambda flow: (state.serving.get(flow.place, 0), starts[flow.place], flow.queued_at, flow.run_id),
     )
     seconds = state.accounts.get(first.place, OwnerUsage()).seconds
-    return ScheduledRun(
-        first, starts[first.place] - seconds, min(starts.values()), 1 + max(state.turns.values(), default=0)
-    )
+    return ScheduledRun(first, starts[first.place] - seconds, min(starts.values()))
 
 
 def _time(state: FairShareState, queue: OwnerQueue) -> float:
@@ -113,69 +110,38 @@ _KEY = ("queue", "owner", "source")
 
 
 def read_usage(
-    session: Session, worker: str, queues: Sequence[str]
-) -> tuple[dict[OwnerQueue, OwnerUsage], dict[str, float], dict[str, int]]:
-    """Read each owner's use of these queues, the clocks of the queues, and at which of its claims
-    the worker last took from each.
-    """
-    noted = (
-        func.sum(ShareRecord.seconds),
-        func.max(ShareRecord.lift),
-        func.max(ShareRecord.clock),
-        func.max(_own_turn(worker)),
-    )
+    session: Session, queues: Sequence[str]
+) -> tuple[dict[OwnerQueue, OwnerUsage], dict[str, float]]:
+    """Read each owner's use of these queues, and the clocks of the queues."""
+    noted = func.sum(ShareRecord.seconds), func.max(ShareRecord.lift), func.max(ShareRecord.clock)
     query = select(ShareRecord.queue, ShareRecord.owner, *noted).where(ShareRecord.queue.in_(queues))
     accounts: dict[OwnerQueue, OwnerUsage] = {}
     clocks: dict[str, float] = {}
-    turns: dict[str, int] = {}
-    for queue, owner, seconds, lift, clock, turn in session.execute(
+    for queue, owner, seconds, lift, clock in session.execute(
         query.group_by(ShareRecord.queue, ShareRecord.owner)
     ):
         accounts[OwnerQueue(queue, owner)] = OwnerUsage(seconds, lift)
-        clocks[queue], turns[queue] = max(clock, clocks.get(queue, 0.0)), max(turn, turns.get(queue, 0))
-    return accounts, clocks, turns
+        clocks[queue] = max(clock, clocks.get(queue, 0.0))
+    return accounts, clocks
 
 
-def read_clocks(
-    session: Session, worker: str, queues: Sequence[str]
-) -> tuple[dict[str, float], dict[str, int]]:
-    """Read the clocks of these queues, and at which of its claims the worker last took from each."""
-    columns = ShareRecord.queue, func.max(ShareRecord.clock), func.max(_own_turn(worker))
-    query = select(*columns).where(ShareRecord.queue.in_(queues)).group_by(ShareRecord.queue)
-    found = session.execute(query).all()
-    return {queue: clock for queue, clock, _ in found}, {queue: turn for queue, _, turn in found}
-
-
-def _own_turn(worker: str) -> ColumnElement[int]:
-    return case((ShareRecord.source == worker, ShareRecord.turn), else_=0)
+def read_clocks(session: Session, queues: Sequence[str]) -> dict[str, float]:
+    """Read the clocks of these queues."""
+    latest = select(ShareRecord.queue, func.max(ShareRecord.clock)).where(ShareRecord.queue.in_(queues))
+    return dict(session.execute(latest.group_by(ShareRecord.queue)).all())
 
 
 def record_pick(session: Session, worker: str, choice: ScheduledRun) -> None:
     """A worker has taken a run."""
     # No less than what others noted: where two take at once, neither undoes the other.
-    noted = {"lift": choice.lift, "clock": choice.clock, "turn": choice.turn}
+    noted = {"lift": choice.lift, "clock": choice.clock}
     _write(session, worker, choice.flow.place, noted | {"seconds": 0.0}, noted)
 
 
 def add_seconds(session: Session, worker: str, queue: OwnerQueue, seconds: float) -> None:
     """A worker has computed for an owner."""
-    first = {"seconds": seconds, "lift": 0.0, "clock": 0.0, "turn": 0}
+    first = {"seconds": seconds, "lift": 0.0, "clock": 0.0}
     _write(session, worker, queue, first, {"seconds": ShareRecord.seconds + seconds})
-
-
-MOST_ROWS = 10_000
-"""Rows of usage, above which `compact` adds them up: reading them takes 5 ms of each claim."""
-
-
-def compact(session: Session, most: int = MOST_ROWS) -> None:
-    """Add up what all workers have recorded, if there are more than `most` rows: a row for each worker,
-    owner and queue would make claims slow.
-
-    A worker with several queues forgets which of them it served last.
-    """
-    if (session.scalar(select(func.count()).select_from(ShareRecord)) or 0) > most:
-        sources = select(ShareRecord.source).where(ShareRecord.source != _GONE).distinct()
-        archive(session, session.scalars(sources.order_by(ShareRecord.source)).all())
 
 
 def archive(session: Session, workers: Sequence[str]) -> None:
@@ -190,7 +156,7 @@ def archive(session: Session, workers: Sequence[str]) -> None:
         sums[place] = before[0] + seconds, max(before[1], lift), max(before[2], clock)
     # In order, so that none of two that write the same rows waits for the other in turn.
     for place, (seconds, lift, clock) in sorted(sums.items()):
-        values = {"seconds": seconds, "lift": lift, "clock": clock, "turn": 0}
+        values = {"seconds": seconds, "lift": lift, "clock": clock}
         merged = {
             "seconds": ShareRecord.seconds + seconds,
             "lift": _most(ShareRecord.lift, lift),

@@ -8,9 +8,10 @@ Which group a worker joins is decided as which run it claims: by priority, then 
 from __future__ import annotations
 
 import secrets
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, ScalarSelect, and_, delete, exists, func, select, update
 from sqlalchemy.orm import Session
@@ -20,7 +21,7 @@ from fedcore.platform.status import Status
 from fedcore.platform.store import fair_share, quotas, scheduler
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.fair_share import FairShareState, OwnerQueue, RunCandidate
-from fedcore.platform.store.leases import ANY_MEMORY, RUNS, Claim, Lease
+from fedcore.platform.store.leases import RUNS, Claim, Claimant, Lease
 from fedcore.platform.store.tables import ExperimentRecord, GroupRecord, KeyRecord, MemberRecord, RunRecord
 
 SECRET_BYTES = 16
@@ -32,7 +33,6 @@ class Membership:
 
     run: Claim
     """The claim of the run, which another worker holds."""
-    worker: str
     connection: str = field(repr=False)
     """Secret that the two workers prove to each other when they meet, another one for each membership."""
     address: str
@@ -40,38 +40,33 @@ class Membership:
     place: OwnerQueue
     key_id: str
 
+    @property
+    def worker(self) -> str:
+        """The member."""
+        return self.run.claimant.worker
 
-@dataclass(frozen=True, slots=True)
-class ActiveGroup:
+
+class ActiveGroup(NamedTuple):
     """A group as users see it."""
 
-    run_id: str
-    experiment_id: str
+    run: RunRecord
     name: str
     """Name of the experiment."""
-    arm_name: str
-    seed: int
-    queue: str
-    owner: str
-    leader: str
-    """The worker that holds the run."""
+    record: GroupRecord
     members: Sequence[str]
-    shards: int
-    """Into which each cohort is divided."""
-    trained: Mapping[str, int]
-    """Number of shards of the last round, by the worker that trained them."""
+    """Workers that train shards of the run besides the one that holds it."""
 
 
-def announce(session: Session, claim: Claim, address: str, seats: int, device: str = "cpu") -> None:
-    """Look for members of a claimed run, at most `seats` at a time, who have a `device` of this type and
-    connect to `address`.
+def announce(session: Session, claim: Claim, address: str, seats: int) -> None:
+    """Look for members of a claimed run, at most `seats` at a time, who have the type of device that its
+    worker has and connect to `address`.
 
     Raises StaleLeaseError when the run is no longer this claim's.
     """
     if RUNS.lock(session, claim.lease, RunRecord.id) is None:
         raise StaleLeaseError(f"run {claim.run_id} is no longer held by {claim.worker}")
     close(session, claim)
-    about = {"address": address, "seats": seats, "device": device}
+    about = {"address": address, "seats": seats, "device": claim.claimant.device}
     session.add(GroupRecord(run_id=claim.run_id, fence=claim.fence, **about))
     session.flush()
 
@@ -84,27 +79,20 @@ def close(session: Session, claim: Claim) -> None:
 
 
 def join(
-    session: Session,
-    worker: str,
-    queues: Sequence[str],
-    lease_s: float,
-    worker_memory: int = ANY_MEMORY,
-    worker_packages: Sequence[str] = (),
-    device: str = "cpu",
-    declined: Collection[Lease] = (),
+    session: Session, claimant: Claimant, lease_s: float, declined: Collection[Lease] = ()
 ) -> Membership | None:
-    """Take a free seat in a group of these queues for `lease_s` seconds; None if there is no free
-    seat, or if a run is queued that the worker could claim.
+    """Take a free seat in a group for a worker, for `lease_s` seconds; None if there is no free seat, or
+    if a run is queued that the worker could claim.
 
     Higher priority first; then by fair share between owners, as runs are claimed, each member
     counted as a worker that serves the owner; of an owner's groups the one with the fewest members.
-    Passed over are groups on another type of `device`, groups of claims that the worker has
+    Passed over are groups on another type of device, groups of claims that the worker has
     `declined`, and groups of keys without compute seconds.
     """
-    packages = tuple(worker_packages)
-    if scheduler.should_preempt(session, worker, queues, 0, worker_memory, packages, turn_over=True):
+    if scheduler.should_preempt(session, claimant, 0, turn_over=True):
         return None
-    usable = scheduler.usable_packages(session, packages, Status.RUNNING)
+    worker, queues = claimant.worker, claimant.queues
+    usable = scheduler.usable_packages(session, claimant.packages, Status.RUNNING)
     groups = {
         run.id: (seated, run, group)
         for run, group, seated in session.execute(
@@ -115,8 +103,8 @@ def join(
                 RunRecord.lease_until > sql_now(),
                 RunRecord.queue.in_(queues),
                 RunRecord.worker != worker,
-                *scheduler.suits(RunRecord, worker_memory, usable),
-                GroupRecord.device == device,
+                *scheduler.suits(RunRecord, claimant.memory_bytes, usable),
+                GroupRecord.device == claimant.device,
                 _seated() < GroupRecord.seats,
             )
         )
@@ -130,8 +118,7 @@ def join(
         for _, run, _ in sorted(groups.values(), key=lambda found: (found[0], found[1].id))
         if run.key_id not in spent
     ]
-    accounts, clocks, turns = fair_share.read_usage(session, worker, queues)
-    books = FairShareState(accounts, clocks, _serving(session), turns)
+    books = FairShareState(queues, *fair_share.read_usage(session, queues), _serving(session))
     while True:
         # Those with the fewest members come first.
         best = {(flow.priority, flow.place): flow for flow in reversed(waiting)}
@@ -151,8 +138,8 @@ def join(
     session.execute(delete(MemberRecord).where(MemberRecord.worker == worker))
     session.add(MemberRecord(run_id=run.id, worker=worker, fence=run.fence, **seat))
     session.flush()
-    claim = Claim.of(run, spec, queues, None, worker_memory, packages)
-    return Membership(claim, worker, connection, group.address, choice.flow.place, run.key_id)
+    claim = Claim.of(run, spec, claimant)
+    return Membership(claim, connection, group.address, choice.flow.place, run.key_id)
 
 
 def renew(session: Session, membership: Membership, lease_s: float, seconds: float) -> bool:
@@ -176,12 +163,9 @@ def renew(session: Session, membership: Membership, lease_s: float, seconds: flo
         raise StaleLeaseError(
             f"{membership.worker} is no longer a member of the group of run {membership.run.run_id}"
         )
-    run = membership.run
     if membership.key_id and quotas.exhausted(session, [membership.key_id]):
         return False
-    return not scheduler.should_preempt(
-        session, membership.worker, run.queues, 0, run.worker_memory, run.worker_packages, turn_over=True
-    )
+    return not scheduler.should_preempt(session, membership.run.claimant, 0, turn_over=True)
 
 
 def leave(session: Session, membership: Membership, seconds: float = 0.0) -> None:
@@ -217,23 +201,10 @@ def list_groups(session: Session, limit: int) -> list[ActiveGroup]:
     seats = select(MemberRecord.run_id, MemberRecord.fence, MemberRecord.worker).where(
         MemberRecord.run_id.in_([held.id for held, _, _ in found]), _seat_is_taken()
     )
-    taken = session.execute(seats.order_by(MemberRecord.worker)).all()
-    return [
-        ActiveGroup(
-            held.id,
-            held.experiment_id,
-            name,
-            held.arm_name,
-            held.seed,
-            held.queue,
-            held.owner,
-            held.worker or "",
-            [worker for run_id, fence, worker in taken if (run_id, fence) == (held.id, held.fence)],
-            record.seats + 1,
-            record.trained,
-        )
-        for held, name, record in found
-    ]
+    members = defaultdict[tuple[str, int], list[str]](list)
+    for run_id, fence, worker in session.execute(seats.order_by(MemberRecord.worker)):
+        members[run_id, fence].append(worker)
+    return [ActiveGroup(held, name, record, members[held.id, held.fence]) for held, name, record in found]
 
 
 def _own(membership: Membership) -> tuple[ColumnElement[bool], ...]:

@@ -9,7 +9,6 @@ from sqlalchemy.orm import Session
 from sqlalchemy.sql.dml import ReturningInsert
 
 from fedcore.errors import IdempotencyError
-from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.tables import IdempotencyRecord
 
 
@@ -61,7 +60,7 @@ def _claim(dialect: Any) -> ReturningInsert[str, str]:
     Returns the hash of the request that has the key, and what it made.
     """
     made = IdempotencyRecord
-    insert = dialect.insert(made).values(created_at=sql_now())
+    insert = dialect.insert(made)
     # Of two requests at once the second waits here until the first has committed. The update that
     # changes nothing locks the key that is there, so that what it made cannot be deleted before it
     # is answered with.

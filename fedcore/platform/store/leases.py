@@ -149,18 +149,35 @@ ANY_MEMORY = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
+class Claimant:
+    """A worker as it asks for runs: which of them it may take, and in which order."""
+
+    worker: str
+    """Its id."""
+    queues: tuple[str, ...]
+    """The queues that it serves, in the order in which it takes from them."""
+    memory_bytes: int = ANY_MEMORY
+    """Memory that runs may take on it."""
+    packages: tuple[str, ...] = ()
+    """The packages with components that it has, as "name version"."""
+    device: str = "cpu"
+    """Type of its device."""
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """A run as its worker holds it: its lease, and the facts that the work needs."""
 
     run_id: str
     experiment_id: str
     worker: str
+    claimant: Claimant
+    """This worker; in a membership, the worker that helps."""
     fence: int
     """Counts the claims of this run: a higher one makes this one void."""
     spec: Document
     """The experiment's specification, sweep and all."""
     arm: int
-    arm_name: str
     seed: int
     done: int
     """Rounds committed."""
@@ -171,8 +188,6 @@ class Claim:
     """Last round to execute: the last of all, or the next rung of its search."""
     model: str | None
     """Storage key of the model of an earlier rung."""
-    queues: tuple[str, ...]
-    """The queues its worker serves."""
     provenance: Document
     """Provenance of its committed rounds; empty before the first."""
     shortages: int = 0
@@ -181,46 +196,31 @@ class Claim:
     """Estimated memory."""
     packages: tuple[str, ...] = ()
     """Installed packages that it uses, as "name version"."""
-    worker_memory: int = ANY_MEMORY
-    """Memory that runs may take on its worker."""
-    worker_packages: tuple[str, ...] = ()
-    """Packages with components that its worker has, as "name version"."""
     traceparent: str | None = None
     """The trace in which the experiment was submitted."""
 
     @classmethod
-    def of(
-        cls,
-        run: RunRecord,
-        spec: Document,
-        queues: Sequence[str],
-        traceparent: str | None = None,
-        worker_memory: int = ANY_MEMORY,
-        worker_packages: Sequence[str] = (),
-    ) -> Self:
+    def of(cls, run: RunRecord, spec: Document, claimant: Claimant, traceparent: str | None = None) -> Self:
         """Claim of a run whose row has just become `running`."""
         assert run.worker is not None
         return cls(
             run_id=run.id,
             experiment_id=run.experiment_id,
             worker=run.worker,
+            claimant=claimant,
             fence=run.fence,
             spec=spec,
             arm=run.arm,
-            arm_name=run.arm_name,
             seed=run.seed,
             done=run.done,
             rounds=run.rounds,
             checkpoint=run.checkpoint,
             until=run.rounds if run.until is None else run.until,
             model=run.model,
-            queues=tuple(queues),
             provenance=run.provenance,
             shortages=run.shortages,
             memory_bytes=run.memory_bytes,
             packages=tuple(json.loads(run.packages or "[]")),
-            worker_memory=worker_memory,
-            worker_packages=tuple(worker_packages),
             traceparent=traceparent,
         )
 

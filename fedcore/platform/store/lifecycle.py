@@ -49,7 +49,7 @@ def cancel(session: Session, experiment_id: str) -> ExperimentRecord:
     statuses = _run_statuses(session, experiment_id)
     if statuses.over and Status.CANCELLED not in statuses.requested:
         raise StateConflictError(f"{statuses}: nothing to cancel")
-    _change(
+    change_runs(
         session, experiment_id, (*UNSTARTED, Status.AT_RUNG), status=Status.CANCELLED, finished_at=sql_now()
     )
     _request(session, experiment_id, (RunRequest.NONE, RunRequest.PAUSE), RunRequest.CANCEL)
@@ -64,7 +64,7 @@ def pause(session: Session, experiment_id: str) -> ExperimentRecord:
     statuses = _run_statuses(session, experiment_id)
     if statuses.over:
         raise StateConflictError(f"{statuses}: nothing to pause")
-    _change(session, experiment_id, (Status.QUEUED, Status.AT_RUNG), status=Status.PAUSED)
+    change_runs(session, experiment_id, (Status.QUEUED, Status.AT_RUNG), status=Status.PAUSED)
     _request(session, experiment_id, (RunRequest.NONE,), RunRequest.PAUSE)
     return refresh_status(session, [experiment_id])[0]
 
@@ -198,9 +198,10 @@ def _run_statuses(session: Session, experiment_id: str) -> RunStatuses:
     )
 
 
-def _change(
+def change_runs(
     session: Session, experiment_id: str, old: Sequence[Status], *which: ColumnElement[bool], **values: Any
 ) -> None:
+    """Change the locked runs of an experiment that have one of the `old` statuses, and maybe their status."""
     changed = (
         update(RunRecord)
         .where(RunRecord.experiment_id == experiment_id, RunRecord.status.in_(old), *which)
@@ -211,9 +212,9 @@ def _change(
 
 def _requeue(session: Session, experiment_id: str, old: Sequence[Status], **values: Any) -> None:
     """Queue runs again; runs that were held at a rung wait there on."""
-    again = {"not_before": None, "queued_at": sql_now(), "woken_at": None, **values}
-    _change(session, experiment_id, old, RunRecord.held_at.is_not(None), status=Status.AT_RUNG, **again)
-    _change(session, experiment_id, old, status=Status.QUEUED, **again)
+    again = {"not_before": None, "queued_at": sql_now(), **values}
+    change_runs(session, experiment_id, old, RunRecord.held_at.is_not(None), status=Status.AT_RUNG, **again)
+    change_runs(session, experiment_id, old, status=Status.QUEUED, **again)
 
 
 def _request(session: Session, experiment_id: str, old: Sequence[RunRequest], new: RunRequest) -> None:

@@ -56,17 +56,9 @@ class QueuePosition:
 class RunningRun(NamedTuple):
     """A run that a worker executes."""
 
-    worker: str | None
-    run_id: str
-    queue: str
-    owner: str
-    experiment_id: str
+    run: RunRecord
     name: str
     """Name of the experiment."""
-    arm_name: str
-    seed: int
-    done: int
-    rounds: int
 
 
 def queue_positions(session: Session, seen_s: float) -> list[QueuePosition]:
@@ -94,15 +86,16 @@ def queue_positions(session: Session, seen_s: float) -> list[QueuePosition]:
     )
 
 
-def running_runs(session: Session, limit: int) -> Sequence[RunningRun]:
+def running_runs(session: Session, limit: int) -> list[RunningRun]:
     """Running runs, by worker, at most `limit`."""
-    run, experiment = RunRecord, ExperimentRecord
-    about = run.worker, run.id, run.queue, run.owner, run.experiment_id, experiment.name
-    query = select(*about, run.arm_name, run.seed, run.done, run.rounds).join(
-        experiment, experiment.id == run.experiment_id
+    held = (
+        select(RunRecord, ExperimentRecord.name)
+        .join(ExperimentRecord, ExperimentRecord.id == RunRecord.experiment_id)
+        .where(RunRecord.status == Status.RUNNING)
+        .order_by(RunRecord.worker, RunRecord.id)
+        .limit(limit)
     )
-    held = query.where(run.status == Status.RUNNING).order_by(run.worker, run.id).limit(limit)
-    return [RunningRun._make(row) for row in session.execute(held)]
+    return [RunningRun(run, name) for run, name in session.execute(held)]
 
 
 def _entries(session: Session) -> list[QueuedExperiment]:
@@ -162,9 +155,9 @@ def _order(session: Session, queue: str, entries: Sequence[QueuedExperiment]) ->
     ranked: dict[QueuedExperiment, None] = {}
     busy = scheduler.running(session)
     under_way = Counter(run.experiment_id for run in busy)
-    accounts, clocks, _ = fair_share.read_usage(session, "", [queue])
+    accounts, clocks = fair_share.read_usage(session, [queue])
     serving = Counter(place for place, _ in {(run.place, run.worker) for run in busy})
-    books = FairShareState(accounts, clocks, serving)
+    books = FairShareState([queue], accounts, clocks, serving)
     for _ in range(MAX_SIMULATED_PICKS):
         best = _best(left, under_way)
         choice = fair_share.choose_candidate(best, books)

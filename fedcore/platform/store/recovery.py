@@ -1,11 +1,11 @@
-"""Queries of the reconciler: requeue runs whose worker is gone, and find runs that no worker was
-notified about.
+"""Queries of the reconciler: requeue runs whose worker is gone, and find queues in which runs wait for
+idle workers.
 """
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import and_, case, not_, or_, select, tuple_, update
 from sqlalchemy.orm import Session
@@ -19,13 +19,8 @@ from fedcore.platform.store.lifecycle import refresh_status
 from fedcore.platform.store.runs import after_loss
 from fedcore.platform.store.tables import RunRecord
 
-
-class SeenLease(NamedTuple):
-    """A lease of a run as it was seen; a renewal makes it another."""
-
-    run_id: str
-    fence: int
-    until: datetime
+SeenLease = tuple[str, int, datetime]
+"""A lease as it was seen: run, fence and end. A renewal makes it another."""
 
 
 class LeaseWatch:
@@ -51,8 +46,8 @@ class LeaseWatch:
         self._deadlines = {}
         for run_id, fence, until, moment in found:
             assert until is not None
-            lease = SeenLease(run_id, fence, until)
             left_s = max(least_s, (until - moment).total_seconds())
+            lease = run_id, fence, until
             self._deadlines[lease] = known.get(lease, now + left_s)
         return [lease for lease, deadline in self._deadlines.items() if deadline <= now]
 
@@ -106,35 +101,19 @@ def count_out_of_memory(session: Session, run_ids: Collection[str], error: str) 
     refresh_status(session, found.values())
 
 
-def runs_to_wake(session: Session, queue: str, older_than_s: float, limit: int = 100) -> Sequence[str]:
-    """Select queued runs of `queue` that no worker was notified of in the last `older_than_s`
-    seconds, and stamp them as notified; returns their ids.
+def waiting_queues(session: Session, idle_memory: Mapping[str, int]) -> list[str]:
+    """The queues, given with the most memory of an idle worker, in which a run waits that fits."""
 
-    Several reconcilers may call it at once: each run goes to one of them.
-    """
-    waits = RunRecord.status == Status.QUEUED, RunRecord.queue == queue, backoff.over()
-    stale = or_(RunRecord.woken_at.is_(None), RunRecord.woken_at < sql_now(-older_than_s))
-    chosen = (
-        select(RunRecord.id)
-        .where(*waits, stale)
-        .order_by(RunRecord.id)
-        .limit(limit)
-        .with_for_update(skip_locked=True)
-    )
-    ids = session.scalars(chosen).all()
-    stamp = (
-        update(RunRecord)
-        .where(RunRecord.id.in_(ids), RunRecord.status == Status.QUEUED)
-        .values(woken_at=sql_now())
-    )
-    return session.scalars(stamp.returning(RunRecord.id)).all()
+    def waits(queue: str, memory_bytes: int) -> bool:
+        queued = RunRecord.status == Status.QUEUED, RunRecord.queue == queue, backoff.over()
+        fitting = select(RunRecord.id).where(*queued, RunRecord.memory_bytes <= memory_bytes)
+        return session.scalar(fitting.limit(1)) is not None
+
+    return [queue for queue, memory_bytes in idle_memory.items() if waits(queue, memory_bytes)]
 
 
-class _Loss(NamedTuple):
-    """A run that loses its worker, and its new status."""
-
-    run: RunRecord
-    status: Status
+_Loss = tuple[RunRecord, Status]
+"""A run that loses its worker, and its new status."""
 
 
 def _lock_losses(
@@ -150,7 +129,7 @@ def _lock_losses(
     sure = or_(not_(failing), RunRecord.experiment_id.in_(search.lock_all(session, experiment_ids)))
     query = select(RunRecord).where(*running, sure).order_by(RunRecord.id).limit(limit)
     runs = session.scalars(query.with_for_update(skip_locked=True)).all()
-    return [_Loss(run, after_loss(run.request, run.attempts, max_attempts)) for run in runs]
+    return [(run, after_loss(run.request, run.attempts, max_attempts)) for run in runs]
 
 
 def _update_dependents(session: Session, losses: Sequence[_Loss], source: str, counter: str) -> Sequence[str]:
@@ -179,7 +158,7 @@ def _columns_after_loss(run: RunRecord, status: Status, backoff_s: float) -> dic
 
 
 def _requeue(session: Session, run: RunRecord, status: Status, values: dict[str, Any], reason: str) -> None:
-    values |= {"status": status, "request": RunRequest.NONE, "lease_until": None, "woken_at": None}
+    values |= {"status": status, "request": RunRequest.NONE, "lease_until": None}
     if status in ENDED:
         values["finished_at"] = sql_now()
     RUNS.revoke(session, run.id, **values)

@@ -29,7 +29,7 @@ from fedcore.platform.store import (
 from fedcore.platform.store.clock import sql_now
 from fedcore.platform.store.curves import append_rounds, committed_figures, judge
 from fedcore.platform.store.fair_share import OwnerQueue
-from fedcore.platform.store.leases import ANY_MEMORY, RUNS, Claim
+from fedcore.platform.store.leases import RUNS, Claim, Claimant
 from fedcore.platform.store.lifecycle import STATUS_AFTER_REQUEST, refresh_status
 from fedcore.platform.store.records import get_by_id
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
@@ -99,46 +99,28 @@ def visible(session: Session, run_ids: Sequence[str], owner: str | None) -> set[
     return set(session.scalars(query))
 
 
-def claim(
-    session: Session,
-    worker: str,
-    queues: Sequence[str],
-    lease_s: float,
-    worker_memory: int = ANY_MEMORY,
-    worker_packages: Sequence[str] = (),
-) -> Claim | None:
-    """Claim the best queued run of `queues` that needs no more memory than `worker_memory` and no
-    packages other than `worker_packages`, for `lease_s` seconds; None when there is none.
+def claim(session: Session, claimant: Claimant, lease_s: float) -> Claim | None:
+    """Claim the best queued run that a worker may take, for `lease_s` seconds; None when there is none.
 
-    Higher priority first; then by fair share between owners; of an owner's experiments the one with
-    the fewest running runs; then the run queued longest.
+    Higher priority first; then in the order of its queues; then by fair share between owners; of an
+    owner's experiments the one with the fewest running runs; then the run queued longest.
     """
-    run_id = scheduler.next_run(session, worker, queues, worker_memory, worker_packages)
-    if run_id is None:
-        return None
-    return claim_next(session, run_id, worker, queues, lease_s, worker_memory, worker_packages)
+    run_id = scheduler.next_run(session, claimant)
+    return None if run_id is None else claim_next(session, run_id, claimant, lease_s)
 
 
-def claim_next(
-    session: Session,
-    run_id: str,
-    worker: str,
-    queues: Sequence[str],
-    lease_s: float,
-    worker_memory: int = ANY_MEMORY,
-    worker_packages: Sequence[str] = (),
-) -> Claim:
+def claim_next(session: Session, run_id: str, claimant: Claimant, lease_s: float) -> Claim:
     """Claim a queued run whose row is locked."""
     RUNS.claim(
         session,
         run_id,
         lease_s,
-        worker,
+        claimant.worker,
         attempts=RunRecord.attempts + 1,
         not_before=None,
         started_at=func.coalesce(RunRecord.started_at, sql_now()),
     )
-    counters.add(session, worker, {counters.CLAIMS: 1})
+    counters.add(session, claimant.worker, {counters.CLAIMS: 1})
     webhook_outbox.of_runs(session, [run_id])
     run = get_by_id(session, RunRecord, run_id)
     assert run is not None
@@ -147,7 +129,7 @@ def claim_next(
         ExperimentRecord.id == run.experiment_id
     )
     spec, traceparent = session.execute(wanted).one()
-    return Claim.of(run, spec, queues, traceparent, worker_memory, worker_packages)
+    return Claim.of(run, spec, claimant, traceparent)
 
 
 def commit_slice(
@@ -193,15 +175,7 @@ def commit_slice(
         return _CONTROL[request]
     if key_id and quotas.exhausted(session, [key_id]):
         return WorkerDirective.YIELD
-    first = scheduler.should_preempt(
-        session,
-        claim.worker,
-        claim.queues,
-        priority,
-        claim.worker_memory,
-        claim.worker_packages,
-        turn_over=turn_over,
-    )
+    first = scheduler.should_preempt(session, claim.claimant, priority, turn_over=turn_over)
     return WorkerDirective.YIELD if first else WorkerDirective.CONTINUE
 
 
@@ -230,10 +204,8 @@ def should_interrupt(session: Session, claims: Sequence[Claim]) -> bool:
     found = session.execute(wanted).all()
     if not found or any(request is not RunRequest.NONE for request, _ in found):
         return True
-    held, least = claims[0], min(priority for _, priority in found)
-    return scheduler.should_preempt(
-        session, held.worker, held.queues, least, held.worker_memory, held.worker_packages, turn_over=False
-    )
+    least = min(priority for _, priority in found)
+    return scheduler.should_preempt(session, claims[0].claimant, least, turn_over=False)
 
 
 def release(session: Session, claim: Claim) -> None:
@@ -248,7 +220,6 @@ def release(session: Session, claim: Claim) -> None:
         STATUS_AFTER_REQUEST.get(request, Status.QUEUED),
         attempts=kept,
         queued_at=sql_now(),
-        woken_at=None,
     )
 
 
@@ -326,7 +297,6 @@ def fail(
         # Libraries put anything into the texts of their errors.
         error=redact_secrets(storable_text(error)),
         error_of_loss=False,
-        woken_at=None,
         not_before=backoff.until(pause_s),
         **less,
     )
@@ -393,7 +363,7 @@ def claim_batch(
     queue, key_id = session.execute(
         select(RunRecord.queue, RunRecord.key_id).where(RunRecord.id == claim.run_id)
     ).one()
-    usable = scheduler.usable_packages(session, claim.worker_packages)
+    usable = scheduler.usable_packages(session, claim.claimant.packages)
     waiting = (
         *RUNS.free(),
         RunRecord.experiment_id == claim.experiment_id,
@@ -403,18 +373,17 @@ def claim_batch(
         backoff.over(),
         RunRecord.shortages == 0,
         RunRecord.arm.in_(arms),
-        *scheduler.suits(RunRecord, claim.worker_memory, usable),
+        *scheduler.suits(RunRecord, claim.claimant.memory_bytes, usable),
     )
     # All are in memory at once, so there must be room for each beside the others, were it the
     # largest of them.
     largest = session.scalar(select(func.max(RunRecord.memory_bytes)).where(*waiting)) or 1
-    most = min(most, max(0, claim.worker_memory - claim.memory_bytes) // largest)
+    most = min(most, max(0, claim.claimant.memory_bytes - claim.memory_bytes) // largest)
     count, slots = _fair(session, waiting, claim, queue, seen_s), quotas.free_slots(session, key_id)
     fit = min(most, count) if slots is None else min(most, count, slots)
     chosen = select(RunRecord.id).where(*waiting).order_by(RunRecord.id).limit(fit)
     ids = session.scalars(RUNS.lock_free(chosen)).all()
-    about = claim.worker, claim.queues, lease_s, claim.worker_memory, claim.worker_packages
-    return [claim_next(session, run_id, *about) for run_id in ids]
+    return [claim_next(session, run_id, claim.claimant, lease_s) for run_id in ids]
 
 
 def _fair(

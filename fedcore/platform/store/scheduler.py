@@ -46,7 +46,7 @@ from fedcore.platform.store.fair_share import (
     RunCandidate,
     ScheduledRun,
 )
-from fedcore.platform.store.leases import RUNS
+from fedcore.platform.store.leases import RUNS, Claimant
 from fedcore.platform.store.tables import RunRecord, ShareRecord
 
 CONSIDERED = 100
@@ -70,52 +70,41 @@ class _Level(NamedTuple):
     priority: int
 
 
-def next_run(
-    session: Session, worker: str, queues: Sequence[str], worker_memory: int, worker_packages: Sequence[str]
-) -> str | None:
-    """Choose a queued run of `queues`, lock it and record the pick.
+def next_run(session: Session, claimant: Claimant) -> str | None:
+    """Choose a queued run for a worker, of the first of its queues that has one of the highest priority,
+    lock it and record the pick.
 
-    Passed over are runs that others are just claiming, and runs that need more memory than
-    `worker_memory` or other packages than `worker_packages`.
+    Passed over are runs that others are just claiming, and runs that need more memory or other packages
+    than the worker has.
     """
-    usable = usable_packages(session, worker_packages)
-    suitable = {"worker_memory": worker_memory, "usable": usable}
+    suitable, queues = _suitable(session, claimant), claimant.queues
     levels, busy = _waiting_levels(session, queues, suitable), running(session)
-    clocks, turns = fair_share.read_clocks(session, worker, queues)
+    clocks = fair_share.read_clocks(session, queues)
     under_way = Counter(run.experiment_id for run in busy)
-    for level in sorted(levels, key=lambda level: (-level.priority, turns.get(level.queue, 0), level.queue)):
-        for choice in _apart(session, _choices(session, level, suitable, busy, clocks, turns)):
+    for level in sorted(levels, key=lambda level: (-level.priority, queues.index(level.queue))):
+        for choice in _apart(session, _choices(session, level, suitable, busy, clocks)):
             full = quotas.free_slots(session, choice.flow.key_id) == 0
             run_id = None if full else _locked(session, choice.flow, under_way, suitable)
             if run_id is not None:
-                fair_share.record_pick(session, worker, choice)
+                fair_share.record_pick(session, claimant.worker, choice)
                 return run_id
     return None
 
 
-def should_preempt(
-    session: Session,
-    worker: str,
-    queues: Sequence[str],
-    priority: int,
-    worker_memory: int,
-    worker_packages: Sequence[str],
-    *,
-    turn_over: bool,
-) -> bool:
-    """True if a queued run comes before one of this `priority` that `worker` executes.
+def should_preempt(session: Session, claimant: Claimant, priority: int, *, turn_over: bool) -> bool:
+    """True if a queued run comes before one of this `priority` that a worker executes.
 
-    With `turn_over`, a run of the same priority does. Runs that need more memory than
-    `worker_memory`, or other packages than `worker_packages`, do not count.
+    With `turn_over`, a run of the same priority does. Runs that need more memory or other packages than
+    the worker has do not count.
     """
-    least = priority if turn_over else priority + 1
-    suitable = {"worker_memory": worker_memory, "usable": usable_packages(session, worker_packages)}
-    levels = [level for level in _waiting_levels(session, queues, suitable) if level.priority >= least]
+    least, suitable = priority if turn_over else priority + 1, _suitable(session, claimant)
+    waiting = _waiting_levels(session, claimant.queues, suitable)
+    levels = [level for level in waiting if level.priority >= least]
     if not levels:
         return False
     # As it will be once the worker has let go of what it has.
-    busy = [run for run in running(session) if run.worker != worker]
-    return any(any(_choices(session, level, suitable, busy, {}, {})) for level in levels)
+    busy = [run for run in running(session) if run.worker != claimant.worker]
+    return any(any(_choices(session, level, suitable, busy, {})) for level in levels)
 
 
 def usable_packages(
@@ -127,6 +116,12 @@ def usable_packages(
     needed = select(RunRecord.packages).where(RunRecord.status == status, RunRecord.packages.is_not(None))
     have, found = set(worker_packages), session.scalars(needed.distinct())
     return [packages for packages in found if packages and have.issuperset(json.loads(packages))]
+
+
+def _suitable(session: Session, claimant: Claimant) -> Mapping[str, Any]:
+    """Parameters of statements about runs that a worker may take."""
+    usable = usable_packages(session, claimant.packages)
+    return {"worker_memory": claimant.memory_bytes, "usable": usable}
 
 
 def suits(
@@ -158,7 +153,6 @@ def _choices(
     suitable: Mapping[str, Any],
     busy: Sequence[Running],
     clocks: Mapping[str, float],
-    turns: Mapping[str, int],
 ) -> Iterator[ScheduledRun]:
     """Candidates of a level that quotas allow, in the order in which they are to be tried: each as if
     those before it did not wait.
@@ -167,7 +161,8 @@ def _choices(
     limit, passed = FRONT, set[tuple[str, str]]()
     while True:
         accounts = _front(session, level, suitable, clocks.get(level.queue, 0.0), limit)
-        books = FairShareState({flow.place: used for flow, used in accounts.items()}, clocks, serving, turns)
+        usage = {flow.place: used for flow, used in accounts.items()}
+        books = FairShareState([level.queue], usage, clocks, serving)
         waiting = [flow for flow in accounts if (flow.place.owner, flow.key_id) not in passed]
         allowed = _within_quotas(session, waiting, busy)
         left = {(flow.place.owner, flow.key_id) for flow in allowed}

@@ -123,18 +123,15 @@ class ArmStanding(NamedTuple):
 
 
 def last(session: Session, experiment_id: str) -> dict[int, ArmStanding]:
-    """Where the arms of an experiment stand in its search, by index.
-
-    Those that have come to a rung, none without a search.
-    """
+    """Where the arms of an experiment that have come to a rung stand in its search, by index."""
     record = session.get(SearchRecord, experiment_id)
-    known = () if record is None else arrivals(session, experiment_id)
+    if record is None:
+        return {}
     # An arm comes to a higher rung later.
-    return (
-        {}
-        if record is None
-        else {one.arm: ArmStanding(record.rungs[one.rung], one.value, one.verdict) for one in known}
-    )
+    return {
+        one.arm: ArmStanding(record.rungs[one.rung], one.value, one.verdict)
+        for one in arrivals(session, experiment_id)
+    }
 
 
 def ladder_of(record: SearchRecord) -> HalvingSchedule:
@@ -309,11 +306,7 @@ def _promote(session: Session, record: SearchRecord, arms: Sequence[int], until:
         return
     held = (*_of(record, arms), RunRecord.held_at.is_not(None))
     # They keep their place in the queue, before arms that have not begun.
-    queued = (
-        update(RunRecord)
-        .where(*held, RunRecord.status == Status.AT_RUNG)
-        .values(status=Status.QUEUED, woken_at=None)
-    )
+    queued = update(RunRecord).where(*held, RunRecord.status == Status.AT_RUNG).values(status=Status.QUEUED)
     webhook_outbox.of_runs(session, session.scalars(queued.returning(RunRecord.id)).all())
     session.execute(update(RunRecord).where(*held).values(held_at=None, until=until))
     unfinished = func.count().filter(RunRecord.status.not_in(SETTLED)) == 0

@@ -169,8 +169,6 @@ class RunRecord(Base):
     owner: Mapped[str]
     queued_at: Mapped[datetime]
     """When it last joined the queue: its place among runs of equal priority."""
-    woken_at: Mapped[datetime | None]
-    """When a worker was last notified of it."""
     fence: Mapped[int] = mapped_column(default=0)
     """Counts the claims; a worker that holds an older one is refused."""
     worker: Mapped[str | None]
@@ -233,7 +231,6 @@ class RunRecord(Base):
             "id",
         ),
         Index("run_by_lease", "status", "lease_until"),
-        Index("run_by_wake", "status", "woken_at"),
         Index("run_by_key", "key_id", "status"),
         Index(
             "run_by_packages",
@@ -377,7 +374,6 @@ class IdempotencyRecord(Base):
     experiment_id: Mapped[str] = mapped_column(
         ForeignKey("experiment.id", ondelete="CASCADE", deferrable=True, initially="DEFERRED")
     )
-    created_at: Mapped[datetime]
 
     __table_args__ = (Index("idempotency_by_experiment", "experiment_id"),)
 
@@ -464,8 +460,6 @@ class ShareRecord(Base):
     """Last lift: added for the time that the owner was away."""
     clock: Mapped[float]
     """Last clock of the queue."""
-    turn: Mapped[int] = mapped_column(BigInteger)
-    """At which of its claims it last took from the queue for the owner."""
 
 
 class UploadRecord(Base):

@@ -34,13 +34,13 @@ def alive(session: Session, within_s: float) -> Sequence[WorkerRecord]:
     ).all()
 
 
-def memory_limits(session: Session, within_s: float) -> dict[str, int]:
+def memory_limits(session: Session, within_s: float, *, idle_only: bool = False) -> dict[str, int]:
     """Memory that a run of each queue may take at most, on the workers that were seen in the last
-    `within_s` seconds.
+    `within_s` seconds, or on the idle ones among them.
     """
     found: dict[str, int] = {}
     for worker in alive(session, within_s):
-        for queue in worker.queues:
+        for queue in () if idle_only and worker.run_id else worker.queues:
             found[queue] = max(
                 ANY_MEMORY if worker.memory_bytes is None else worker.memory_bytes, found.get(queue, 0)
             )

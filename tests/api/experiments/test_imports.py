@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import select
 
 from fedcore.platform.access import Scope
-from fedcore.platform.storage import FolderStorage, open_storage, read
+from fedcore.platform.storage import open_storage, read
 from fedcore.platform.store import Database, audit, keys
 from fedcore.platform.store.quotas import usage
 from fedcore.platform.store.tables import RunRecord
@@ -277,7 +277,7 @@ def test_an_experiment_from_the_archive_has_the_same_results_as_before(
 ) -> None:
     id = exported["experiment"]["id"]
     before = http.get(f"/v1/experiments/{id}/results").json()
-    archive, storage = FolderStorage(tmp_path / "archive"), FolderStorage(tmp_path / "storage")
+    archive, storage = (open_storage(str(tmp_path / name)) for name in ("archive", "storage"))
     with rows.reading() as session:
         stored = session.execute(select(RunRecord.model, RunRecord.checkpoint)).all()
     for key in {key for pair in stored for key in pair if key is not None}:

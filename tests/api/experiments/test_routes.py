@@ -11,6 +11,7 @@ from fedcore import presets
 from fedcore.platform.store import Database, runs, workers
 from fedcore.platform.version import find_commit
 from fedcore.spec.digest import specification_sha256
+from tests.builders.claims import claimant
 from tests.builders.experiments import submit_over_http
 from tests.builders.specifications import TINY, Document, merged
 from tests.builders.transactions import write
@@ -226,7 +227,7 @@ def test_a_queue_that_nobody_serves_is_told_before_and_after_submission(
     )
     assert http.post("/v1/experiments?dry_run=true", json=document).json()["warnings"] == []
     assert http.get(f"/v1/runs/{run['id']}").json()["waits_for"] is None
-    assert write(rows, runs.claim, "worker-1", ["cpu", "gpu"], 60.0) is not None
+    assert write(rows, runs.claim, claimant("worker-1", "cpu", "gpu"), 60.0) is not None
 
 
 def test_a_repeat_with_the_same_key_and_document_returns_the_first_experiment(

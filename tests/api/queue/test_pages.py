@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 
 from fedcore.platform.store import Database, groups, workers
-from tests.builders.claims import claim, commit, report
+from tests.builders.claims import claim, claimant, commit, report
 from tests.builders.experiments import submit_over_http
 from tests.builders.specifications import TINY
 from tests.builders.transactions import write
@@ -69,7 +69,7 @@ def test_groups_are_shown_with_the_shards_of_their_workers(
     submit_over_http(http, {**TINY, "name": "divided", "execution": {"shards": 4}})
     held = claim(rows, "worker-1")
     write(rows, groups.announce, held, "127.0.0.1:1", 3)
-    write(rows, groups.join, "worker-2", ["default"], 60.0)
+    write(rows, groups.join, claimant("worker-2"), 60.0)
     write(rows, groups.record_shards, held, {"worker-1": 3, "worker-2": 1})
     _seen(rows, "worker-1", run_id=held.run_id)
     _seen(rows, "worker-2")

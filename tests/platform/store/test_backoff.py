@@ -10,10 +10,11 @@ from sqlalchemy import select, update
 
 from fedcore.platform.store import Database, Status, backoff, lifecycle, recovery, runs
 from fedcore.platform.store.clock import sql_now
+from fedcore.platform.store.leases import ANY_MEMORY
 from fedcore.platform.store.tables import RunRecord
-from tests.builders.claims import ATTEMPTS, LEASE_S, QUEUE, WORKER, claim, commit, commit_slice
+from tests.builders.claims import ATTEMPTS, LEASE_S, QUEUE, claim, claimant, commit, commit_slice
 from tests.builders.experiments import run_of, runs_of, submit
-from tests.builders.transactions import write
+from tests.builders.transactions import read, write
 from tests.support.clocks import settable_clock
 
 HOUR_S = 3_600.0
@@ -48,9 +49,9 @@ def time_passes(database: Database) -> None:
 
 
 def nothing_waits(database: Database) -> bool:
-    """True if no worker finds anything, or is notified."""
-    return not write(database, runs.claim, WORKER, [QUEUE], LEASE_S) and not write(
-        database, recovery.runs_to_wake, QUEUE, 0.0
+    """True if no worker finds anything, or is to be woken."""
+    return write(database, runs.claim, claimant(), LEASE_S) is None and not read(
+        database, recovery.waiting_queues, {QUEUE: ANY_MEMORY}
     )
 
 
@@ -72,14 +73,14 @@ def test_the_first_loss_of_a_worker_costs_no_pause_and_others_do() -> None:
 
 
 def test_a_run_that_failed_is_nobodys_until_its_pause_is_over(database: Database) -> None:
-    experiment = submit(database)
+    submit(database)
     assert fail(database) is Status.QUEUED
     left = pause_s(database)
     assert left is not None
     assert backoff.LONGEST_S / 2 - 60 < left <= backoff.LONGEST_S
     assert nothing_waits(database)
     time_passes(database)
-    assert write(database, recovery.runs_to_wake, QUEUE, 0.0) == [run_of(database, experiment).id]
+    assert read(database, recovery.waiting_queues, {QUEUE: ANY_MEMORY}) == [QUEUE]
     assert claim(database).fence == 2
     assert pause_s(database) is None
 

@@ -19,7 +19,7 @@ from fedcore.platform.store import Database, Status, experiments, extension, key
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.simulation.report import StopReason
-from tests.builders.claims import LEASE_S, QUEUE, WORKER, claim, commit, finish
+from tests.builders.claims import LEASE_S, claim, claimant, commit, finish
 from tests.builders.experiments import runs_of, submit
 from tests.builders.specifications import ONE_RUN, specification
 from tests.builders.transactions import read, write
@@ -144,7 +144,7 @@ def test_extensions_that_would_have_had_another_past_are_refused(
     database: Database, changes: dict[str, Any], rounds: int, told: str
 ) -> None:
     made = submit(database, **TEN | changes)
-    while (held := write(database, runs.claim, WORKER, [QUEUE], LEASE_S)) and not held.spec["search"]:
+    while (held := write(database, runs.claim, claimant(), LEASE_S)) and not held.spec["search"]:
         finish(database, held)
     before = standing(database, made)
     with pytest.raises(StateConflictError, match=told):

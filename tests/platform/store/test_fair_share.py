@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,7 +92,7 @@ class Machine:
     def start(self, at: int) -> None:
         serving = Counter(run.place for _, run in self.busy)
         choice = choose_candidate(
-            map(self.flow, self.waiting), FairShareState(self.accounts, {QUEUE: self.clock}, serving)
+            map(self.flow, self.waiting), FairShareState([QUEUE], self.accounts, {QUEUE: self.clock}, serving)
         )
         assert choice is not None, "a worker idles while something waits"
         run = self.waiting[int(choice.flow.run_id)]
@@ -180,24 +181,23 @@ def test_owners_who_wait_get_the_same_seconds_to_within_a_run_of_each_whatever_w
             assert max(differences) - min(differences) <= longest[one] + longest[other]
 
 
-def test_a_worker_of_several_queues_takes_from_them_in_turn() -> None:
+@pytest.mark.parametrize("queues", [["cpu", "gpu"], ["gpu", "cpu"]])
+def test_a_worker_takes_from_the_first_of_its_queues_in_which_runs_of_the_highest_priority_wait(
+    queues: list[str],
+) -> None:
     flows = [
-        RunCandidate(OwnerQueue(queue, owner), "", 5, EPOCH, queue + owner)
-        for queue in ("cpu", "gpu")
+        RunCandidate(OwnerQueue(queue, owner), "", priority, EPOCH, queue + owner)
+        for queue, priority in (("cpu", 5), ("gpu", 5), ("low", 4))
         for owner in ("a", "b")
     ]
-    turns, taken = {"cpu": 0, "gpu": 0}, []
-    for _ in range(6):
-        choice = choose_candidate(flows, FairShareState(turns=turns))
-        assert choice is not None
-        taken.append(choice.flow.place.queue)
-        turns[choice.flow.place.queue] = choice.turn
-    assert taken == ["cpu", "gpu"] * 3
+    choice = choose_candidate(flows, FairShareState(["low", *queues]))
+    assert choice is not None
+    assert choice.flow.place.queue == queues[0]
 
 
 def test_owners_share_each_queue_by_itself() -> None:
     elsewhere = FairShareState(
-        {OwnerQueue("gpu", "a"): OwnerUsage(9_000.0)}, serving={OwnerQueue("gpu", "a"): 8}
+        ["cpu", "gpu"], {OwnerQueue("gpu", "a"): OwnerUsage(9_000.0)}, serving={OwnerQueue("gpu", "a"): 8}
     )
     flows = [RunCandidate(OwnerQueue("cpu", owner), "", 5, EPOCH, owner) for owner in ("a", "b")]
     choice = choose_candidate(flows, elsewhere)

@@ -1,6 +1,7 @@
 """Groups: which idle workers train shards of which runs, and for how long."""
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,9 @@ from fedcore.platform.store import (
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.fair_share import OwnerQueue
 from fedcore.platform.store.groups import Membership
-from fedcore.platform.store.leases import Claim
+from fedcore.platform.store.leases import Claim, Lease
 from fedcore.platform.store.tables import GroupRecord, MemberRecord, RunRecord
-from tests.builders.claims import LEASE_S, QUEUE, claim
+from tests.builders.claims import LEASE_S, QUEUE, claim, claimant
 from tests.builders.experiments import submit
 from tests.builders.specifications import ONE_RUN, Document, specification
 from tests.builders.transactions import read, write
@@ -44,8 +45,8 @@ def announced(database: Database, worker: str = "leader", seats: int = 3, **chan
     return held
 
 
-def join(database: Database, worker: str, **about: Any) -> Membership | None:
-    return write(database, groups.join, worker, [QUEUE], LEASE_S, **about)
+def join(database: Database, worker: str, declined: Collection[Lease] = (), **has: Any) -> Membership | None:
+    return write(database, groups.join, claimant(worker, **has), LEASE_S, declined)
 
 
 def test_an_idle_worker_takes_a_free_seat(database: Database) -> None:
@@ -64,7 +65,7 @@ def test_the_worker_of_a_run_is_no_member_of_its_group(database: Database) -> No
 
 def test_a_worker_without_the_memory_stays_away(database: Database) -> None:
     announced(database)
-    assert join(database, "small", worker_memory=-1) is None
+    assert join(database, "small", memory_bytes=-1) is None
 
 
 def test_a_queued_run_comes_before_a_seat_and_ends_a_membership(database: Database) -> None:
@@ -86,7 +87,7 @@ def test_a_paused_run_keeps_no_member_from_its_work(database: Database) -> None:
 
 def test_a_seat_whose_lease_has_expired_is_free(database: Database) -> None:
     announced(database, seats=1)
-    write(database, groups.join, "frozen", [QUEUE], -1.0)
+    write(database, groups.join, claimant("frozen"), -1.0)
     assert join(database, "idle") is not None
 
 
@@ -144,7 +145,7 @@ def test_a_worker_that_joins_again_has_a_new_connection(database: Database) -> N
     assert again.connection != before.connection
     with pytest.raises(StaleLeaseError):
         write(database, groups.renew, before, LEASE_S, 0.0)
-    usage, _, _ = read(database, fair_share.read_usage, "idle", [QUEUE])
+    usage, _ = read(database, fair_share.read_usage, [QUEUE])
     assert usage[OwnerQueue(QUEUE, "local")].seconds == 7.0
 
 
@@ -153,13 +154,13 @@ def test_groups_are_listed_with_their_members_and_the_shards_of_each(database: D
     join(database, "idle")
     write(database, groups.record_shards, held, {"leader": 3, "idle": 1})
     (group,) = read(database, groups.list_groups, 10)
-    assert (group.run_id, group.name, group.owner, group.leader) == (
+    assert (group.run.id, group.name, group.run.owner, group.run.worker) == (
         held.run_id,
         "one run",
         "local",
         "leader",
     )
-    assert (group.members, group.shards, group.trained) == (["idle"], 4, {"leader": 3, "idle": 1})
+    assert (group.members, group.record.trained) == (["idle"], {"leader": 3, "idle": 1})
     write(database, runs.release, held)
     assert read(database, groups.list_groups, 10) == []
 
@@ -175,7 +176,7 @@ def test_training_for_a_group_is_charged_to_the_owner_and_the_key(database: Data
     assert member is not None
     write(database, groups.renew, member, LEASE_S, 4.0)
     assert not read(database, quotas.exhausted, [key_id])
-    usage, _, _ = read(database, fair_share.read_usage, "idle", [QUEUE])
+    usage, _ = read(database, fair_share.read_usage, [QUEUE])
     assert usage[OwnerQueue(QUEUE, "ann")].seconds == 4.0
     assert not write(database, groups.renew, member, LEASE_S, 7.0)
     assert read(database, quotas.exhausted, [key_id])
@@ -240,7 +241,7 @@ class Service:
         wanted = self.could_claim(worker)
         if worker in self.helping and self.stays(worker, wanted=wanted):
             return
-        held = write(self.database, runs.claim, worker, [QUEUE], LEASE_S, MEMORY[worker])
+        held = write(self.database, runs.claim, claimant(worker, memory_bytes=MEMORY[worker]), LEASE_S)
         assert (held is not None) is wanted
         if held is None:
             self.join(worker)
@@ -263,7 +264,7 @@ class Service:
 
     def join(self, worker: str) -> None:
         before = self.rows()
-        member = write(self.database, groups.join, worker, [QUEUE], LEASE_S, MEMORY[worker])
+        member = write(self.database, groups.join, claimant(worker, memory_bytes=MEMORY[worker]), LEASE_S)
         open_ = [
             run
             for run in before.values()

@@ -26,7 +26,7 @@ from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.lifecycle import derive_status
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
-from tests.builders.claims import ATTEMPTS, LEASE_S, QUEUE, WORKER, checkpoint_key, commit, lose
+from tests.builders.claims import ATTEMPTS, LEASE_S, checkpoint_key, claimant, commit, lose
 from tests.builders.experiments import submit
 from tests.builders.specifications import ONE_RUN, specification
 from tests.builders.transactions import read, write
@@ -152,7 +152,7 @@ class History(RuleBasedStateMachine):
 
     @rule(target=claims, lease_s=lease)
     def claim(self, lease_s: float) -> Any:
-        held = write(self.database, runs.claim, WORKER, [QUEUE], lease_s)
+        held = write(self.database, runs.claim, claimant(), lease_s)
         if held is None:
             assert not self.waiting()
             return multiple()

@@ -13,7 +13,18 @@ from fedcore.platform.store import Database, Status, experiments, lifecycle, run
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.lifecycle import derive_status
 from fedcore.platform.store.tables import ExperimentRecord
-from tests.builders.claims import LEASE_S, QUEUE, claim, commit, commit_slice, fail, finish, lose, report
+from tests.builders.claims import (
+    LEASE_S,
+    QUEUE,
+    claim,
+    claimant,
+    commit,
+    commit_slice,
+    fail,
+    finish,
+    lose,
+    report,
+)
 from tests.builders.experiments import run_of, runs_of, state_of, status_of, submit
 from tests.builders.transactions import on_postgresql, write
 
@@ -187,7 +198,7 @@ def test_a_run_that_is_retried_keeps_its_rounds_and_has_all_its_attempts_again(d
     act(database, "retry", experiment)
     run = run_of(database, experiment)
     assert (run.done, run.checkpoint, run.fence) == (1, before.checkpoint, before.fence)
-    assert (run.error, run.attempts, run.finished_at, run.woken_at) == (None, 0, None, None)
+    assert (run.error, run.attempts, run.finished_at) == (None, 0, None)
     assert run.queued_at > before.queued_at
 
 
@@ -259,7 +270,7 @@ def test_users_and_workers_at_once_do_not_lock_each_other_out(database: Database
     experiment = submit(database, seeds=list(range(8)))
 
     def work(number: int) -> None:
-        held = write(database, runs.claim, f"worker-{number}", ("default",), 60.0)
+        held = write(database, runs.claim, claimant(f"worker-{number}"), 60.0)
         if held is not None:
             write(database, runs.release, commit(database, held))
 

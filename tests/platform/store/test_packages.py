@@ -21,8 +21,8 @@ from fedcore.platform.store import (
     workers,
 )
 from fedcore.platform.store.experiments import NewExperiment
-from fedcore.platform.store.leases import ANY_MEMORY, Claim
-from tests.builders.claims import LEASE_S, QUEUE, WORKER, commit_slice, lose, report
+from fedcore.platform.store.leases import Claim
+from tests.builders.claims import LEASE_S, QUEUE, WORKER, claimant, commit_slice, lose, report
 from tests.builders.experiments import runs_of, submit
 from tests.builders.specifications import ONE_RUN, specification
 from tests.builders.transactions import read, write
@@ -45,7 +45,7 @@ def queued(database: Database, *needed: Sequence[str], **changes: object) -> str
 
 def taken(database: Database, *have: str, worker: str = WORKER) -> Claim | None:
     """Run that a worker with these packages takes."""
-    return write(database, runs.claim, worker, [QUEUE], LEASE_S, ANY_MEMORY, have)
+    return write(database, runs.claim, claimant(worker, packages=have), LEASE_S)
 
 
 def present(database: Database, worker: str, *have: str, memory_bytes: int | None = None) -> None:
@@ -141,7 +141,7 @@ def test_no_worker_ever_holds_a_run_whose_packages_it_lacks(database: Database, 
                 arms = [draw.sample(every, draw.choice([0, 0, 1, 2])) for _ in range(draw.randint(1, 3))]
                 queued(database, *arms, execution={"priority": draw.randint(4, 6)})
             case "lose":
-                write(database, runs.claim, worker, [QUEUE], -1.0, ANY_MEMORY, have[worker])
+                write(database, runs.claim, claimant(worker, packages=tuple(have[worker])), -1.0)
                 lose(database)
             case action:
                 held = taken(database, *have[worker], worker=worker)

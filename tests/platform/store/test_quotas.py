@@ -27,7 +27,7 @@ from fedcore.platform.store.datasets import DATASETS
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.quotas import Usage
 from fedcore.platform.store.tables import RunRecord
-from tests.builders.claims import LEASE_S, QUEUE, WORKER, claim, commit, commit_slice, fail, finish
+from tests.builders.claims import LEASE_S, QUEUE, WORKER, claim, claimant, commit, commit_slice, fail, finish
 from tests.builders.specifications import ONE_RUN, specification
 from tests.builders.transactions import on_postgresql, read, write
 from tests.platform.store.test_datasets import CONTENT, SIZES
@@ -162,7 +162,7 @@ def test_a_run_whose_key_has_used_its_seconds_is_handed_back_and_waits_until_the
     held = held.at(1, "key")
     assert commit_slice(database, held) == "yield"
     write(database, runs.release, held.at(2, "key"))
-    assert write(database, runs.claim, WORKER, [QUEUE], LEASE_S) is None
+    assert write(database, runs.claim, claimant(), LEASE_S) is None
     other = submit(database, made(database))
     assert claim(database).experiment_id == other
 
@@ -263,7 +263,7 @@ def test_runs_over_the_quota_of_running_ones_wait_and_those_of_others_are_taken(
     submit(database, key_id, runs=3)
     first = claim(database, "worker-1")
     assert used(database, key_id).running_runs == 1
-    assert write(database, runs.claim, "worker-2", [QUEUE], LEASE_S) is None
+    assert write(database, runs.claim, claimant("worker-2"), LEASE_S) is None
     other = submit(database, made(database))
     assert claim(database, "worker-2").experiment_id == other
     finish(database, first)
@@ -284,7 +284,7 @@ def test_workers_that_claim_at_once_do_not_exceed_the_quota_of_running_runs(data
     with ThreadPoolExecutor(4) as crowd:
         list(
             crowd.map(
-                lambda number: write(database, runs.claim, f"worker-{number}", [QUEUE], LEASE_S), range(12)
+                lambda number: write(database, runs.claim, claimant(f"worker-{number}"), LEASE_S), range(12)
             )
         )
     assert used(database, key_id).running_runs <= 2

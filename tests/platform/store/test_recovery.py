@@ -1,9 +1,10 @@
-"""Runs whose worker is gone, and runs that no worker was told of."""
+"""Runs whose worker is gone, and queues in which runs wait for idle workers."""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 
 import pytest
+from sqlalchemy import update
 
 from fedcore.platform.store import (
     UNAVAILABLE,
@@ -14,17 +15,20 @@ from fedcore.platform.store import (
     open_database,
     recovery,
     runs,
+    workers,
 )
+from fedcore.platform.store.leases import ANY_MEMORY
+from fedcore.platform.store.tables import RunRecord
 from tests.builders.claims import ATTEMPTS, LEASE_S, QUEUE, claim, commit, lose
 from tests.builders.experiments import run_of, runs_of, status_of, submit
+from tests.builders.specifications import Document
 from tests.builders.transactions import on_postgresql, read, write
 from tests.support.clocks import settable_clock, shifted_sqlite
 from tests.support.polling import eventually
 
 
-def wake(database: Database, older_than_s: float = 60.0, limit: int = 100, queue: str = QUEUE) -> list[str]:
-    """The runs of a queue to nudge workers for, now stamped."""
-    return list(write(database, recovery.runs_to_wake, queue, older_than_s, limit))
+def waiting(database: Database, idle_memory: dict[str, int]) -> list[str]:
+    return read(database, recovery.waiting_queues, idle_memory)
 
 
 def lose_claims(database: Database, count: int) -> list[Status]:
@@ -49,7 +53,7 @@ def test_a_run_whose_lease_ran_out_goes_back_to_its_place_in_the_queue(database:
         held.checkpoint,
         before.queued_at,
     )
-    assert (run.lease_until, run.woken_at, run.fence) == (None, None, 1)
+    assert (run.lease_until, run.fence) == (None, 1)
     assert status_of(database, experiment) is Status.RUNNING
 
 
@@ -120,32 +124,26 @@ def test_reconcilers_at_once_take_each_lost_run_once(database: Database) -> None
     assert sorted(taken) == sorted(one.run_id for one in held)
 
 
-def test_a_waiting_run_is_announced_once_in_a_while(database: Database) -> None:
-    run = run_of(database, submit(database))
-    assert wake(database) == [run.id]
-    assert wake(database) == []
-    assert wake(database, older_than_s=-1) == [run.id]
+def test_queues_are_named_in_which_runs_wait_that_fit_idle_workers(database: Database) -> None:
+    for queue, memory_bytes in {"default": 2, "large": 3, "other": 1}.items():
+        submit(database, execution={"queue": queue})
+        with database.transaction() as session:
+            of_queue = RunRecord.queue == queue
+            session.execute(update(RunRecord).where(of_queue).values(memory_bytes=memory_bytes))
+    assert waiting(database, {"default": 2, "large": 2, "empty": 2}) == ["default"]
 
 
-def test_however_much_waits_in_a_queue_runs_of_another_are_announced_at_once(database: Database) -> None:
-    submit(database, seeds=[0, 1, 2])
-    run = run_of(database, submit(database, execution={"queue": "gpu"}))
-    assert wake(database, limit=1, queue="gpu") == [run.id]
-    assert run.id not in wake(database)
-
-
-def test_only_waiting_runs_are_announced(database: Database) -> None:
+def test_runs_that_are_paused_or_held_by_workers_do_not_wait(database: Database) -> None:
     paused = submit(database)
     write(database, lifecycle.pause, paused.id)
     submit(database)
     claim(database)
-    assert wake(database) == []
+    assert waiting(database, {QUEUE: ANY_MEMORY}) == []
 
 
 @pytest.mark.parametrize("way", ["hand back", "lost", "resume", "retry"])
-def test_a_run_that_waits_again_is_announced_at_once(database: Database, way: str) -> None:
+def test_a_run_that_is_queued_again_waits(database: Database, way: str) -> None:
     experiment = submit(database)
-    assert wake(database) != []
     match way:
         case "hand back":
             write(database, runs.release, claim(database))
@@ -157,25 +155,16 @@ def test_a_run_that_waits_again_is_announced_at_once(database: Database, way: st
         case "retry":
             write(database, lifecycle.cancel, experiment.id)
             write(database, lifecycle.retry, experiment.id)
-    assert wake(database) == [run_of(database, experiment).id]
+    assert waiting(database, {QUEUE: ANY_MEMORY}) == [QUEUE]
 
 
-def test_reconcilers_at_once_announce_each_run_once(database: Database) -> None:
-    experiment = submit(database, seeds=list(range(20)))
-    with ThreadPoolExecutor(4) as reconcilers:
-        woken = [
-            run_id for part in reconcilers.map(lambda _: wake(database, limit=5), range(8)) for run_id in part
-        ]
-    assert sorted(set(woken)) == sorted(woken)
-    assert set(woken) <= {run.id for run in runs_of(database, experiment)}
-
-
-@on_postgresql
-def test_reconcilers_do_not_wait_for_each_other(database: Database) -> None:
-    first, second = (run_of(database, submit(database)).id for _ in range(2))
-    with database.transaction() as session:
-        assert recovery.runs_to_wake(session, QUEUE, 60.0, 1) == [first]
-        assert wake(database) == [second]
+def test_workers_that_hold_a_run_are_not_idle(database: Database) -> None:
+    about: Document = {"host": "here", "pid": 1, "device": "cpu", "packages": []}
+    busy = {"queues": ["both", "busy"], "run_id": "run_1", "memory_bytes": 5}
+    write(database, workers.seen, "busy", **about, **busy)
+    write(database, workers.seen, "idle", **about, queues=["both"], run_id=None, memory_bytes=3)
+    assert read(database, workers.memory_limits, 60.0) == {"both": 5, "busy": 5}
+    assert read(database, workers.memory_limits, 60.0, idle_only=True) == {"both": 3}
 
 
 @on_postgresql
@@ -267,6 +256,6 @@ def test_a_renewal_after_the_look_keeps_the_run(database: Database) -> None:
     passed_s = LEASE_S + 1
     with database.reading() as session:
         (seen,) = leases.expired(session)
-    assert seen.run_id == held.run_id
+    assert seen[0] == held.run_id
     write(database, runs.renew, held, LEASE_S)
     assert write(database, recovery.requeue_expired, leases, ATTEMPTS) == []

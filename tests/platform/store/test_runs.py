@@ -30,10 +30,10 @@ from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import RunRecord
 from tests.builders.claims import (
     LEASE_S,
-    QUEUE,
     WORKER,
     change_rounds,
     claim,
+    claimant,
     commit,
     commit_slice,
     fail,
@@ -215,17 +215,16 @@ def test_a_heartbeat_lets_the_lease_run_on(database: Database) -> None:
     assert run_of(database, experiment).status is Status.RUNNING
 
 
-def test_a_run_handed_back_joins_the_end_of_the_queue_and_is_announced_anew(database: Database) -> None:
+def test_a_run_handed_back_joins_the_end_of_the_queue(database: Database) -> None:
     experiment = submit(database)
     before = run_of(database, experiment)
     held = commit(database, claim(database))
     write(database, runs.release, held)
     run = run_of(database, experiment)
-    assert (run.status, run.done, run.checkpoint, run.lease_until, run.woken_at) == (
+    assert (run.status, run.done, run.checkpoint, run.lease_until) == (
         Status.QUEUED,
         1,
         held.checkpoint,
-        None,
         None,
     )
     assert run.queued_at > before.queued_at
@@ -327,13 +326,14 @@ def test_stored_error_holds_no_secret(database: Database) -> None:
 CLAIMING = """
 import sys
 from fedcore.platform.store import open_database, runs
+from fedcore.platform.store.leases import Claimant
 
 database = open_database(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.read()
 while True:
     with database.transaction() as session:
-        held = runs.claim(session, sys.argv[2], ["default"], 60.0)
+        held = runs.claim(session, Claimant(sys.argv[2], ("default",)), 60.0)
     if held is None:
         break
     print(held.run_id)
@@ -344,7 +344,7 @@ while True:
 def take_all(database: Database, worker: str) -> list[Claim]:
     """Claim until nothing waits."""
     taken = []
-    while held := write(database, runs.claim, worker, [QUEUE], LEASE_S):
+    while held := write(database, runs.claim, claimant(worker), LEASE_S):
         taken.append(held)
     return taken
 
@@ -352,7 +352,7 @@ def take_all(database: Database, worker: str) -> list[Claim]:
 def test_a_claim_has_what_the_work_needs(database: Database) -> None:
     experiment = submit(database, seeds=[3], sweep={"local.lr": [0.1, 0.05]})
     held = claim(database)
-    assert (held.experiment_id, held.arm, held.arm_name, held.seed) == (experiment.id, 0, "lr=0.1", 3)
+    assert (held.experiment_id, held.arm, held.seed) == (experiment.id, 0, 3)
     assert (held.worker, held.fence, held.done, held.rounds, held.checkpoint) == (WORKER, 1, 0, 4, None)
     assert held.spec == experiment.spec
 
@@ -408,7 +408,7 @@ def test_processes_that_claim_at_once_take_each_run_once(database: Database, dat
 def test_a_claim_does_not_wait_for_one_that_is_just_being_made(database: Database) -> None:
     first, second = (submit(database) for _ in range(2))
     with database.transaction() as session:
-        held = runs.claim(session, WORKER, [QUEUE], LEASE_S)
+        held = runs.claim(session, claimant(), LEASE_S)
         assert claim(database, "worker-2").experiment_id == second.id
     assert held is not None
     assert held.experiment_id == first.id
@@ -450,7 +450,7 @@ def test_runs_of_a_batch_are_of_the_experiment_and_of_the_arms_asked_for(databas
     assert [(other.experiment_id, other.arm, other.seed) for other in taken] == [
         (experiment.id, *run) for run in ((0, 1), (1, 0), (1, 1))
     ]
-    assert {(other.worker, other.fence, other.queues) for other in taken} == {(WORKER, 1, held.queues)}
+    assert {(other.worker, other.fence, other.claimant) for other in taken} == {(WORKER, 1, held.claimant)}
     assert [run.status for run in runs_of(database, experiment)] == [Status.RUNNING] * 4 + [Status.QUEUED] * 2
 
 

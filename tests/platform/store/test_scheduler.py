@@ -30,7 +30,7 @@ from fedcore.platform.store.fair_share import FairShareState, OwnerQueue, RunCan
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.progress import oversized
 from fedcore.platform.store.tables import KeyRecord, RunRecord, ShareRecord
-from tests.builders.claims import LEASE_S, QUEUE, WORKER, claim, commit, commit_slice, finish
+from tests.builders.claims import LEASE_S, QUEUE, WORKER, claim, claimant, commit_slice, finish
 from tests.builders.experiments import runs_of, submit
 from tests.builders.specifications import ONE_RUN, specification
 from tests.builders.transactions import on_postgresql, read, write
@@ -41,7 +41,7 @@ def order(database: Database, *queues: str) -> list[str]:
     keeps it.
     """
     found: list[str] = []
-    while held := write(database, runs.claim, f"worker-{len(found)}", queues or [QUEUE], LEASE_S):
+    while held := write(database, runs.claim, claimant(f"worker-{len(found)}", *queues), LEASE_S):
         found.append(read(database, experiments.find, held.experiment_id).name)
     return found
 
@@ -84,7 +84,7 @@ def test_workers_that_claim_at_the_same_moment_serve_different_owners(database: 
         write(database, fair_share.add_seconds, WORKER, OwnerQueue(QUEUE, owner), float(seconds))
 
     def claimed(session: Session, worker: str) -> str:
-        held = runs.claim(session, worker, [QUEUE], LEASE_S)
+        held = runs.claim(session, claimant(worker), LEASE_S)
         assert held is not None
         return runs.find(session, held.run_id).owner
 
@@ -94,7 +94,7 @@ def test_workers_that_claim_at_the_same_moment_serve_different_owners(database: 
         assert [claimed(session, f"w{number}") for number, session in enumerate(open_claims)] == owners
         with database.transaction() as fifth:
             assert claimed(fifth, "w4") in owners, "each is being served, so any of them has another run"
-    clocks, _ = read(database, fair_share.read_clocks, WORKER, [QUEUE])
+    clocks = read(database, fair_share.read_clocks, [QUEUE])
     assert clocks == {QUEUE: 0.0}, "ann, who has had the least, waits all the time"
 
 
@@ -110,23 +110,11 @@ def test_usage_of_owners_is_kept_when_the_workers_leave_that_noted_it(database: 
     submit(database, owner="bob", name="bob", seeds=[0, 1])
     played(database)
     write(database, workers.gone, WORKER)
-    before = read(database, fair_share.read_usage, "another", [QUEUE])
+    before = read(database, fair_share.read_usage, [QUEUE])
     write(database, workers.gone, "gone")
-    assert read(database, fair_share.read_usage, "another", [QUEUE]) == before
+    assert read(database, fair_share.read_usage, [QUEUE]) == before
     assert before[0][OwnerQueue(QUEUE, "ann")].seconds == 2.0
     assert played(database) == "bob"
-
-
-def test_usage_that_was_added_up_is_the_same_usage(database: Database) -> None:
-    for number, owner in enumerate(("ada", "bob", "ada")):
-        submit(database, owner=owner)
-        commit(database, claim(database, f"worker-{number}"), 2)
-    before, clocks, _ = read(database, fair_share.read_usage, "another", [QUEUE])
-    write(database, fair_share.compact, 3)
-    assert read(database, _usage_rows) == 3, "not more than three: they stay"
-    write(database, fair_share.compact, 2)
-    assert read(database, _usage_rows) == 2
-    assert read(database, fair_share.read_usage, "another", [QUEUE])[:2] == (before, clocks)
 
 
 @pytest.mark.parametrize("noted", [{"ann": 3.0, "zoe": 1.0}, {"ann": 1.0, "zoe": 3.0}])
@@ -134,16 +122,11 @@ def test_the_clock_of_a_queue_is_the_latest_that_was_noted_for_whichever_owner(
     database: Database, noted: dict[str, float]
 ) -> None:
     at = read(database, database_time)
-    for turn, (owner, clock) in enumerate(noted.items(), 1):
+    for owner, clock in noted.items():
         taken = RunCandidate(OwnerQueue(QUEUE, owner), "", 5, at, owner)
-        write(database, fair_share.record_pick, WORKER, ScheduledRun(taken, 0.0, clock, turn))
-    expected = {QUEUE: 3.0}, {QUEUE: 2}
-    assert read(database, fair_share.read_usage, WORKER, [QUEUE])[1:] == expected
-    assert read(database, fair_share.read_clocks, WORKER, [QUEUE]) == expected
-
-
-def _usage_rows(session: Session) -> int:
-    return session.scalar(select(func.count()).select_from(ShareRecord)) or 0
+        write(database, fair_share.record_pick, WORKER, ScheduledRun(taken, 0.0, clock))
+    assert read(database, fair_share.read_usage, [QUEUE])[1] == {QUEUE: 3.0}
+    assert read(database, fair_share.read_clocks, [QUEUE]) == {QUEUE: 3.0}
 
 
 def test_experiments_of_one_owner_have_fair_shares(database: Database) -> None:
@@ -231,7 +214,7 @@ def fill_queues(database: Database, draw: Random, exhausted: int) -> None:
                     draw.choice([3.0, 4.0]) if owner in served else 5.0 if spent else draw.choice([6.0, 9.0])
                 )
                 used = {"seconds": seconds, "lift": draw.choice([0.0, 0.5])}
-                used |= {"clock": draw.choice([0.0, 2.0]), "turn": draw.randint(0, 3)}
+                used |= {"clock": draw.choice([0.0, 2.0])}
                 place = {"queue": queue, "owner": owner, "source": draw.choice([WORKER, "another"])}
                 session.add(ShareRecord(**place, **used))
         rows = []
@@ -281,9 +264,9 @@ def candidates_by_full_scan(session: Session, but: str | None) -> list[RunCandid
 
 def choice_by_full_scan(session: Session, queues: Sequence[str]) -> ScheduledRun | None:
     """The candidate to be chosen, in the order in which all of them come."""
-    accounts, clocks, turns = fair_share.read_usage(session, WORKER, queues)
+    accounts, clocks = fair_share.read_usage(session, queues)
     served = {(run.place, run.worker) for run in scheduler.running(session)}
-    books = FairShareState(accounts, clocks, Counter(place for place, _ in served), turns)
+    books = FairShareState(queues, accounts, clocks, Counter(place for place, _ in served))
     return fair_share.choose_candidate(candidates_by_full_scan(session, None), books)
 
 
@@ -293,7 +276,7 @@ def test_the_choice_is_that_of_a_full_scan(database: Database, exhausted: int) -
     fill_queues(database, draw, exhausted)
     for number in range(12):
         expected = read(database, choice_by_full_scan, queues)
-        held = write(database, runs.claim, WORKER, queues, LEASE_S, 5)
+        held = write(database, runs.claim, claimant(WORKER, *queues, memory_bytes=5), LEASE_S)
         if held is None or expected is None:
             assert held is None
             assert expected is None
@@ -302,7 +285,7 @@ def test_the_choice_is_that_of_a_full_scan(database: Database, exhausted: int) -
         flow = expected.flow
         assert (run.queue, run.owner, run.key_id, run.priority) == (*flow.place, flow.key_id, flow.priority)
         note = read(database, recorded_pick, flow.place)
-        assert (note.lift, note.clock, note.turn) == (expected.lift, expected.clock, expected.turn)
+        assert (note.lift, note.clock) == (expected.lift, expected.clock)
         write(database, fair_share.add_seconds, WORKER, flow.place, draw.choice([0.5, 1.0]))
         if number % 3:
             finish(database, held)
@@ -336,7 +319,7 @@ def test_a_run_gives_way_if_a_full_scan_finds_one_that_comes_first(database: Dat
             for priority in (highest - 1, highest, highest + 1):
                 for turn_over in (False, True):
                     least = priority if turn_over else priority + 1
-                    asked = worker, ["x", "y"], priority, 5, ()
+                    asked = claimant(worker, "x", "y", memory_bytes=5), priority
                     first = scheduler.should_preempt(session, *asked, turn_over=turn_over)
                     assert first == (highest >= least)
 
@@ -362,7 +345,7 @@ def test_a_claim_among_thousands_of_runs_reads_an_index_only(database: Database)
             "before_cursor_execute",
             lambda *given: statements.append((given[2], given[3])),
         )
-        assert runs.claim(session, WORKER, [QUEUE, "other"], LEASE_S) is not None
+        assert runs.claim(session, claimant(WORKER, QUEUE, "other"), LEASE_S) is not None
         # What is asked of the table of runs; what follows the choice goes by ids.
         asked = [
             given
@@ -401,7 +384,7 @@ def queued(database: Database, *needed: int, **changes: object) -> str:
 
 def taken(database: Database, memory: int) -> Claim | None:
     """Run that a worker with so much memory takes."""
-    return write(database, runs.claim, WORKER, [QUEUE], LEASE_S, memory)
+    return write(database, runs.claim, claimant(memory_bytes=memory), LEASE_S)
 
 
 def test_a_worker_takes_runs_that_fit_its_memory_and_leaves_the_rest_to_larger_ones(
@@ -439,7 +422,7 @@ def test_a_batch_is_no_larger_than_memory_allows(database: Database, memory: int
     assert held is not None
     mates = write(database, runs.claim_batch, held, [0, 1, 2, 3], 7, lease_s=LEASE_S, seen_s=LEASE_S)
     assert len(mates) == beside
-    assert held.memory_bytes + sum(mate.memory_bytes for mate in mates) <= held.worker_memory
+    assert held.memory_bytes + sum(mate.memory_bytes for mate in mates) <= held.claimant.memory_bytes
 
 
 def test_waiting_runs_that_are_too_large_are_counted_by_queue(database: Database) -> None:

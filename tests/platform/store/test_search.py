@@ -30,9 +30,9 @@ from fedcore.simulation.report import StopReason
 from fedcore.spec.search import SuccessiveHalving
 from tests.builders.claims import (
     ATTEMPTS,
-    QUEUE,
     checkpoint_key,
     claim,
+    claimant,
     commit_slice,
     fail,
     lose,
@@ -71,7 +71,7 @@ def play(database: Database, held: Claim, losses: Sequence[float] = LOSSES) -> C
 
 
 def waiting(database: Database) -> Claim | None:
-    return write(database, runs.claim, "worker-1", [QUEUE], 60.0)
+    return write(database, runs.claim, claimant(), 60.0)
 
 
 def drain(database: Database, draw: Random | None = None) -> None:
@@ -318,7 +318,7 @@ def test_any_history_of_workers_and_users_ends_as_recorded(database: Database) -
         if kind == "wish":
             steer(database, name, experiment)
         elif name == "claim":
-            taken = write(database, runs.claim, "worker-1", [QUEUE], draw.choice([60.0, 60.0, 60.0, -1.0]))
+            taken = write(database, runs.claim, claimant(), draw.choice([60.0, 60.0, 60.0, -1.0]))
             held += [taken] if taken else []
         elif held:
             quietly(WORKED[name], database, draw.choice(held))

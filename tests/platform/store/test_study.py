@@ -27,7 +27,7 @@ from fedcore.simulation.study import TrialResult, first_trials, next_trials, pro
 from fedcore.spec import stored_spec
 from fedcore.spec.search import Batch, Study, list_batches
 from fedcore.spec.space import Settings
-from tests.builders.claims import QUEUE, claim, commit_slice, fail, pause_or_finish, report
+from tests.builders.claims import claim, claimant, commit_slice, fail, pause_or_finish, report
 from tests.builders.experiments import runs_of, status_of, submit
 from tests.builders.transactions import on_sqlite, read, write
 from tests.conftest import DATABASES
@@ -77,7 +77,7 @@ def sent(settings: Settings) -> int:
 def drain(database: Database, draw: Random | None = None) -> None:
     under_way: list[Claim] = []
     while True:
-        while held := write(database, runs.claim, "worker-1", [QUEUE], 60.0):
+        while held := write(database, runs.claim, claimant(), 60.0):
             under_way.append(held)
         if not under_way:
             return
@@ -130,7 +130,7 @@ def test_a_study_goes_on_in_another_process_after_each_run(database: Database, d
     experiment = studied(database)
     while True:
         again = open_database(database_url)
-        held = write(again, runs.claim, "worker-1", [QUEUE], 60.0)
+        held = write(again, runs.claim, claimant(), 60.0)
         if held is not None:
             come(again, held)
         again.close()
@@ -190,7 +190,7 @@ def test_trials_proposed_while_a_study_is_paused_wait_for_its_resumption(databas
     for one in held:
         come(database, one)
     assert len(proposed(database, experiment)) == 6
-    assert write(database, runs.claim, "worker-1", [QUEUE], 60.0) is None
+    assert write(database, runs.claim, claimant(), 60.0) is None
     assert status_of(database, experiment) is Status.PAUSED
     write(database, lifecycle.resume, experiment.id)
     drain(database)
@@ -309,7 +309,7 @@ def test_trials_are_stopped_whatever_the_order_of_workers_and_after_kill_9(
     while not over:
         again = open_database(database_url)
         for _ in range(draw.randrange(4, 12)):
-            while len(under_way) < 4 and (held := write(again, runs.claim, "worker-1", [QUEUE], 60.0)):
+            while len(under_way) < 4 and (held := write(again, runs.claim, claimant(), 60.0)):
                 under_way.append(held)
             over = not under_way
             if under_way:
@@ -400,7 +400,7 @@ def test_without_pytorch_a_worker_proposes_by_the_gaussian_process(
     monkeypatch.undo()
     asked = [claim(database) for _ in range(2)]
     assert {(one.arm, one.until, one.done) for one in asked} == {(10, 0, 0)}
-    assert write(database, runs.claim, "worker-1", [QUEUE], 60.0) is None
+    assert write(database, runs.claim, claimant(), 60.0) is None
     for one in asked:
         come(database, one)
     drain(database)

@@ -28,7 +28,6 @@ STATE = {
     "diverged": False,
     "stopped": None,
     "choice": {"engine": "reference", "how": "forced", "instead_of": None},
-    "batched_runs": 1,
     "memory_divisor": 1,
     "precision": "float64",
     "data_source": "generated",

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -11,13 +10,15 @@ from safetensors.torch import save
 
 from fedcore import ExperimentSpec
 from fedcore.errors import CheckpointError, DataUnavailableError, SpecificationError
+from fedcore.platform.store.leases import Claim
 from fedcore.settings import Settings
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
+from tests.builders.claims import claimant
 from tests.builders.specifications import SYNTHETIC, Document, merged
 from tests.workers.confined.conftest import EACH_CONFINEMENT, packed
 from workers.confined.sandbox import Sandbox
-from workers.confined.simulation import ConfinedRun, ConfinedSimulation
+from workers.confined.simulation import ConfinedSimulation
 
 pytestmark = pytest.mark.slow
 
@@ -62,19 +63,24 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def confined(sandbox: Sandbox, document: Document, **values: Any) -> ConfinedSimulation:
-    run = ConfinedRun(
+def confined(sandbox: Sandbox, document: Document) -> ConfinedSimulation:
+    held = Claim(
+        run_id="run_1",
+        experiment_id="exp_1",
+        worker="worker-1",
+        claimant=claimant(),
+        fence=1,
         spec=document,
         arm=0,
         seed=1,
+        done=0,
         rounds=document["rounds"],
-        device="cpu",
-        recorded=None,
-        memory_divisor=1,
-        round_s=60.0,
-        bundle={},
+        checkpoint=None,
+        until=document["rounds"],
+        model=None,
+        provenance={},
     )
-    return ConfinedSimulation(sandbox, replace(run, **values), lambda: False)
+    return ConfinedSimulation(sandbox, held, "cpu", 60.0, {}, lambda: False)
 
 
 def untimed(report: RoundReport) -> RoundReport:
