@@ -245,12 +245,7 @@ def follow_all(client: Client, ids: Sequence[str]) -> list[Experiment]:
     return ended
 
 
-def conclude(experiment: Experiment) -> None:
-    """End the command with the exit code for a finished experiment."""
-    conclude_all([experiment])
-
-
-def conclude_all(experiments: Sequence[Experiment]) -> None:
+def conclude(*experiments: Experiment) -> None:
     """Print why experiments did not succeed, and warnings about the others, and end the command
     with the exit code for all of them.
     """
