@@ -50,6 +50,13 @@ Mode = Literal["min", "max"]
 """Which values of a metric are better."""
 
 
+def check_bounds(block: Any) -> Any:
+    """Return a block; raises ValueError if its `low` exceeds its `high`, where that is a number."""
+    if not isinstance(block.high, str) and block.low > block.high:
+        raise ValueError(f"low ({block.low}) must not exceed high ({block.high})")
+    return block
+
+
 def floor_share(share: float, count: int) -> int:
     """floor(share count) of the decimal `share`; see `ceil_share`."""
     return floor(share * count * (1 + 1e-12))

@@ -78,34 +78,3 @@ else:
     transformers = LazyModule("transformers")
     transport = LazyModule("kombu.transport")
     yaml = LazyModule("yaml")
-
-__all__ = [
-    "Image",
-    "LazyModule",
-    "dp_accounting",
-    "functional",
-    "h5py",
-    "httpx",
-    "markdown_it",
-    "nn",
-    "np",
-    "optuna",
-    "peft",
-    "pld",
-    "pydantic",
-    "pyparsing",
-    "random",
-    "rdp",
-    "redis",
-    "safetensors_torch",
-    "submitit",
-    "submitit_helpers",
-    "timm",
-    "tokenizers",
-    "torch",
-    "torchvision",
-    "torchvision_datasets",
-    "transformers",
-    "transport",
-    "yaml",
-]

@@ -8,8 +8,6 @@ the seed, so this needs PyTorch, and the files of a pretrained network where the
 from __future__ import annotations
 
 import hashlib
-import logging
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,7 +31,7 @@ from fedcore.models.layers import build_module
 from fedcore.settings import settings
 from fedcore.spec import ExperimentSpec, stored_arms
 from fedq.client.errors import ExportError
-from fedq.client.exports.sinks import ModelForm, WhichModel, export_errors
+from fedq.client.exports.sinks import ModelForm, WhichModel, export_errors, silence
 from fedq.errors import MissingPackageError
 from fedq.local.folder import EXPERIMENT, ExperimentFolder, FolderError, RunKey
 
@@ -199,7 +197,7 @@ def _write_onnx(network: nn.Module, examples: Tensor, path: Path) -> None:
     for package in ("onnx", "onnxscript"):
         if find_spec(package) is None:
             raise MissingPackageError(f"to export to ONNX needs {package}: pip install 'fedq[onnx]'")
-    with _quiet():
+    with silence("torch.onnx"):
         try:
             program = torch.onnx.export(
                 _Scores(network).eval(),
@@ -216,20 +214,6 @@ def _write_onnx(network: nn.Module, examples: Tensor, path: Path) -> None:
         assert program is not None
         # Beyond 2 GB, the limit of the format, weights go to a file beside it.
         program.save(path, external_data=None)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Within the block, the exporter says nothing of its own passes."""
-    logger = logging.getLogger("torch.onnx")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(before)
 
 
 def _first_line(error: Exception) -> str:

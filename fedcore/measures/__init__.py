@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.families import Family
-from fedcore.measures.base import Evaluated, Measured, MeasureInfo, MeasureSpec
+from fedcore.measures.base import Evaluated, Measured, MeasureInfo, MeasureSpec, describe_share
 from fedcore.measures.contribution import Contribution, MinNorm, surrogate_weights
 from fedcore.measures.device_use import DeviceUse
 from fedcore.measures.dissimilarity import Dissimilarity
@@ -39,13 +39,11 @@ class Losses(MeasureSpec):
             "train_loss", "f, the p-weighted mean of all clients' training losses", "the run diverged", "min"
         ),
         MeasureInfo("test_loss", "mean loss over the test samples", better="min", needs="tests"),
-        MeasureInfo(
+        describe_share(
             "test_accuracy",
             "share of the test samples classified right, of sequences the share of the labels",
-            better="max",
-            needs="classes",
-            least=0.0,
-            most=1.0,
+            "max",
+            "classes",
         ),
         MeasureInfo(
             "test_perplexity",

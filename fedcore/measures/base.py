@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.block import Block, kind_of
+from fedcore.block import Block, Mode, kind_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 Measured = dict[str, float | list[float]]
 """Values by name; an undefined value is inf or NaN."""
 
+Needs = Literal["tests", "classes", "own_tests", "sequences", "attack", "devices", "asynchrony"]
+"""Test samples, test samples with classes, test samples with classes that belong to clients, or test
+samples with a label per symbol, which exact problems do not have; or a block of the specification.
+"""
+
 
 @dataclass(frozen=True)
 class MeasureInfo:
@@ -32,15 +37,10 @@ class MeasureInfo:
     """Definition, in Markdown."""
     null_if: str = ""
     """Case in which the value is undefined, in Markdown."""
-    better: Literal["min", "max"] | None = None
+    better: Mode | None = None
     """Direction; None if neither lower nor higher is better."""
-    needs: Literal["tests", "classes", "own_tests", "sequences", "attack", "devices", "asynchrony"] | None = (
-        None
-    )
-    """Test samples, test samples with classes, test samples with classes that belong to clients, or
-    test samples with a label per symbol, which exact problems do not have; or a block of the
-    specification.
-    """
+    needs: Needs | None = None
+    """Requirement; None if every run has the measure."""
     least: float = -inf
     most: float = inf
     """The range of its values."""
@@ -48,6 +48,11 @@ class MeasureInfo:
     """True for a list over all clients, which rows have and figures do not."""
     offered_by: Callable[[type[AlgorithmSpec]], bool] = lambda _algorithm: True
     """True for the algorithms whose rounds have the measure."""
+
+
+def describe_share(name: str, meaning: str, better: Mode, needs: Needs) -> MeasureInfo:
+    """The description of a measure from 0 to 1, such as an accuracy."""
+    return MeasureInfo(name, meaning, better=better, needs=needs, least=0.0, most=1.0)
 
 
 class Evaluated(NamedTuple):
@@ -81,7 +86,7 @@ class MeasureSpec(Block):
     """
     needs_deltas: ClassVar[bool] = False
     """True if a round must show the delta of each client."""
-    better: ClassVar[Literal["min", "max"] | None] = None
+    better: ClassVar[Mode | None] = None
     """Direction; None if neither lower nor higher is better."""
     infos: ClassVar[tuple[MeasureInfo, ...]] = ()
     """The measures, if there are several."""

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fedcore.engine.assignment import Observation
-    from fedcore.problems import TrainingProblem
 
     Floats = NDArray[np.float64]
 
@@ -59,45 +58,6 @@ def hull_weights(observation: Observation, population: int) -> Floats | None:
     return weights
 
 
-def min_norm_contribution(problem: TrainingProblem, observation: Observation) -> Measured:
-    """The min-norm weights lambda, and how far they are from p; empty for other algorithms.
-
-    min_norm_weights     lambda [N], by client id; 0 for those outside the hull
-    fedaware_chi_square  sum_i lambda_i^2 / p_i^2     FedAWARE, Theorem 4.2, not FedNova's chi^2;
-    inf where only p_i is 0
-    """
-    share = problem.share
-    weights = hull_weights(observation, len(share))
-    if weights is None:
-        return {}
-    counted = weights != 0
-    with np.errstate(divide="ignore"):
-        ratios = weights[counted] / share[counted]
-    return {"min_norm_weights": weights.tolist(), "fedaware_chi_square": float(ratios @ ratios)}
-
-
-def contribution(observation: Observation) -> Measured:
-    """Weight bias, effective steps and slowdown of a round.
-
-    Of its M clients, p are the aggregation weights, made to sum to 1, and w and tau_eff what
-    `implied_weights` returns:
-
-        weight_bias  sum_i (p_i - w_i)^2 / w_i    FedNova, chi^2_{p||w} of Theorem 2
-        tau_eff      sum_i c_i ||a_i||_1          FedNova, eq. (9)
-        slowdown     (1/M) sum_i tau_i / tau_eff  FedNova, Section V
-
-    weight_bias is inf where only w_i is 0. It is what unequal local work adds to the sampling
-    scheme: 0 for FedNova, and for FedAvg with equal work.
-    """
-    weights, tau_eff = implied_weights(observation)
-    given = _array(observation.cohort.weights)
-    return {
-        "weight_bias": chi_square(given / given.sum(), weights),
-        "tau_eff": tau_eff,
-        "slowdown": float(observation.work.steps.mean()) / (tau_eff or nan),
-    }
-
-
 def chi_square(p: Floats, w: Floats) -> float:
     """sum_i (p_i - w_i)^2 / w_i; a term of 0/0 is 0, one over 0 makes it inf."""
     gap = (p - w) ** 2
@@ -131,8 +91,27 @@ class Contribution(MeasureSpec):
     kind: Literal["contribution"] = "contribution"
 
     def compute(self, evaluated: Evaluated) -> Measured:
-        assert evaluated.round is not None
-        return contribution(evaluated.round)
+        """Weight bias, effective steps and slowdown of a round.
+
+        Of its M clients, p are the aggregation weights, made to sum to 1, and w and tau_eff what
+        `implied_weights` returns:
+
+            weight_bias  sum_i (p_i - w_i)^2 / w_i    FedNova, chi^2_{p||w} of Theorem 2
+            tau_eff      sum_i c_i ||a_i||_1          FedNova, eq. (9)
+            slowdown     (1/M) sum_i tau_i / tau_eff  FedNova, Section V
+
+        weight_bias is inf where only w_i is 0. It is what unequal local work adds to the sampling
+        scheme: 0 for FedNova, and for FedAvg with equal work.
+        """
+        observation = evaluated.round
+        assert observation is not None
+        weights, tau_eff = implied_weights(observation)
+        given = _array(observation.cohort.weights)
+        return {
+            "weight_bias": chi_square(given / given.sum(), weights),
+            "tau_eff": tau_eff,
+            "slowdown": float(observation.work.steps.mean()) / (tau_eff or nan),
+        }
 
 
 class MinNorm(MeasureSpec):
@@ -160,5 +139,19 @@ class MinNorm(MeasureSpec):
     kind: Literal["min_norm"] = "min_norm"
 
     def compute(self, evaluated: Evaluated) -> Measured:
+        """The min-norm weights lambda, and how far they are from p; empty for other algorithms.
+
+            min_norm_weights     lambda [N], by client id; 0 for those outside the hull
+            fedaware_chi_square  sum_i lambda_i^2 / p_i^2     FedAWARE, Theorem 4.2, not FedNova's chi^2
+
+        The latter is inf where only p_i is 0.
+        """
         assert evaluated.round is not None
-        return min_norm_contribution(evaluated.problem, evaluated.round)
+        share = evaluated.problem.share
+        weights = hull_weights(evaluated.round, len(share))
+        if weights is None:
+            return {}
+        counted = weights != 0
+        with np.errstate(divide="ignore"):
+            ratios = weights[counted] / share[counted]
+        return {"min_norm_weights": weights.tolist(), "fedaware_chi_square": float(ratios @ ratios)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedcore.measures.base import Evaluated, Measured, MeasureInfo, MeasureSpec
+from fedcore.measures.base import Evaluated, Measured, MeasureInfo, MeasureSpec, describe_share
 
 
 class DeviceUse(MeasureSpec):
@@ -28,14 +28,12 @@ class DeviceUse(MeasureSpec):
             needs="devices",
             least=0.0,
         ),
-        MeasureInfo(
+        describe_share(
             "idle_share",
             "1 - `concurrency` / number of selected clients (of all tiers in `fedat`), or `concurrency` of"
             " `asynchrony`: time in which clients wait for the slowest, or too few can be started",
-            better="min",
-            needs="devices",
-            least=0.0,
-            most=1.0,
+            "min",
+            "devices",
         ),
     )
 

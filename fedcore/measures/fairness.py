@@ -6,7 +6,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.lazy import np
-from fedcore.measures.base import Evaluated, Measured, MeasureInfo, MeasureSpec
+from fedcore.measures.base import Evaluated, Measured, MeasureSpec, describe_share
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,21 +42,14 @@ class Fairness(MeasureSpec):
 
     of = "population"
     infos = (
-        MeasureInfo(
-            "client_accuracy_std",
-            "standard deviation of the accuracy over clients",
-            better="min",
-            needs="classes",
-            least=0.0,
-            most=1.0,
+        describe_share(
+            "client_accuracy_std", "standard deviation of the accuracy over clients", "min", "classes"
         ),
-        MeasureInfo(
+        describe_share(
             "client_accuracy_worst_decile",
             "mean accuracy of the worst tenth of the clients",
-            better="max",
-            needs="classes",
-            least=0.0,
-            most=1.0,
+            "max",
+            "classes",
         ),
     )
 

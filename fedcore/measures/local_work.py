@@ -15,33 +15,6 @@ if TYPE_CHECKING:
     from fedcore.problems import TrainingProblem
 
 
-def drift(observation: Observation) -> Measured:
-    """client_drift, (1/M) sum_i |y_i - x|^2: Karimireddy et al., SCAFFOLD, Section 5, at the last
-    local step.
-    """
-    assert observation.deltas is not None
-    return {"client_drift": float(observation.deltas.double().square().sum(1).mean())}
-
-
-def inexactness(problem: TrainingProblem, observation: Observation) -> Measured:
-    """The largest and the mean gamma_i of the M clients of a round (FedProx, Definition 2), by full
-    gradients of F_i.
-
-        gamma_i = |grad h_i(y_i; x)| / |grad h_i(x; x)|,   h_i(y; x) = F_i(y) + mu/2 |y - x|^2
-        gamma_inexactness        max_i gamma_i, which the convergence theorem takes
-        mean_gamma_inexactness   (1/M) sum_i gamma_i
-
-    It may exceed 1: the client diverges. Of 0/0 it is 0, over 0 inf. For other algorithms grad h_i
-    is what their local optimiser descends along: the gradient with weight decay (except that of
-    `adamw`), the proximal term and the rule's own correction, before clipping.
-    """
-    assert observation.deltas is not None
-    gammas = np.array(
-        [_gamma(problem, observation, row, delta) for row, delta in enumerate(observation.deltas)]
-    )
-    return {"gamma_inexactness": float(gammas.max()), "mean_gamma_inexactness": float(gammas.mean())}
-
-
 def _gamma(problem: TrainingProblem, observation: Observation, row: int, delta: Tensor) -> float:
     client, local = int(observation.work.clients[row]), observation.work.local.take(row)
     x = local.x
@@ -68,8 +41,10 @@ class Drift(MeasureSpec):
     kind: Literal["drift"] = "drift"
 
     def compute(self, evaluated: Evaluated) -> Measured:
+        """(1/M) sum_i |y_i - x|^2: Karimireddy et al., SCAFFOLD, Section 5, at the last local step."""
         assert evaluated.round is not None
-        return drift(evaluated.round)
+        assert evaluated.round.deltas is not None
+        return {"client_drift": float(evaluated.round.deltas.double().square().sum(1).mean())}
 
 
 class Inexactness(MeasureSpec):
@@ -96,5 +71,21 @@ class Inexactness(MeasureSpec):
     kind: Literal["inexactness"] = "inexactness"
 
     def compute(self, evaluated: Evaluated) -> Measured:
-        assert evaluated.round is not None
-        return inexactness(evaluated.problem, evaluated.round)
+        """The largest and the mean gamma_i of the M clients of a round (FedProx, Definition 2), by full
+        gradients of F_i.
+
+            gamma_i = |grad h_i(y_i; x)| / |grad h_i(x; x)|,   h_i(y; x) = F_i(y) + mu/2 |y - x|^2
+            gamma_inexactness        max_i gamma_i, which the convergence theorem takes
+            mean_gamma_inexactness   (1/M) sum_i gamma_i
+
+        It may exceed 1: the client diverges. Of 0/0 it is 0, over 0 inf. For other algorithms grad h_i
+        is what their local optimiser descends along: the gradient with weight decay (except that of
+        `adamw`), the proximal term and the rule's own correction, before clipping.
+        """
+        problem, observation = evaluated.problem, evaluated.round
+        assert observation is not None
+        assert observation.deltas is not None
+        gammas = np.array(
+            [_gamma(problem, observation, row, delta) for row, delta in enumerate(observation.deltas)]
+        )
+        return {"gamma_inexactness": float(gammas.max()), "mean_gamma_inexactness": float(gammas.mean())}

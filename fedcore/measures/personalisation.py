@@ -6,7 +6,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.lazy import np
-from fedcore.measures.base import Evaluated, Measured, MeasureInfo, MeasureSpec
+from fedcore.measures.base import Evaluated, Measured, MeasureSpec, describe_share
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,49 +44,36 @@ class Personalisation(MeasureSpec):
 
     of = "population"
     infos = (
-        MeasureInfo(
+        describe_share(
             "personal_accuracy",
             "mean over clients of the accuracy of the client's personal model on its own test samples",
-            better="max",
-            needs="own_tests",
-            least=0.0,
-            most=1.0,
+            "max",
+            "own_tests",
         ),
-        MeasureInfo(
-            "personal_accuracy_std",
-            "standard deviation of that accuracy over clients",
-            better="min",
-            needs="own_tests",
-            least=0.0,
-            most=1.0,
+        describe_share(
+            "personal_accuracy_std", "standard deviation of that accuracy over clients", "min", "own_tests"
         ),
-        MeasureInfo(
+        describe_share(
             "personal_accuracy_worst_decile",
             "mean of that accuracy over the worst tenth of the clients",
-            better="max",
-            needs="own_tests",
-            least=0.0,
-            most=1.0,
+            "max",
+            "own_tests",
         ),
         *(
-            MeasureInfo(
+            describe_share(
                 f"personal_accuracy_decile_{k}",
                 f"{meaning} of that accuracy over clients",
-                better="max",
-                needs="own_tests",
-                least=0.0,
-                most=1.0,
+                "max",
+                "own_tests",
             )
             for k, meaning in zip(DECILES, ("lowest decile", "median", "highest decile"), strict=True)
         ),
-        MeasureInfo(
+        describe_share(
             "personal_gain_share",
             "share of clients whose personal model is more accurate on their own test samples than the"
             " server's model",
-            better="max",
-            needs="own_tests",
-            least=0.0,
-            most=1.0,
+            "max",
+            "own_tests",
         ),
     )
 

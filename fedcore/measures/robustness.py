@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.lazy import np, torch
-from fedcore.measures.base import Evaluated, Measured, MeasureInfo, MeasureSpec
+from fedcore.measures.base import Evaluated, Measured, MeasureInfo, MeasureSpec, describe_share
 
 if TYPE_CHECKING:
     from fedcore.problems.supervised import SupervisedProblem
@@ -16,13 +16,11 @@ class AttackSuccess(MeasureSpec):
 
     of = "model"
     infos = (
-        MeasureInfo(
+        describe_share(
             "attack_success_rate",
             "share of the test samples aimed at by a data poisoning attack that get the label it wants",
-            better="max",
-            needs="attack",
-            least=0.0,
-            most=1.0,
+            "max",
+            "attack",
         ),
     )
 
@@ -44,13 +42,8 @@ class HonestAccuracy(MeasureSpec):
 
     of = "population"
     infos = (
-        MeasureInfo(
-            "honest_client_accuracy",
-            "mean accuracy over the clients that are not malicious",
-            better="max",
-            needs="attack",
-            least=0.0,
-            most=1.0,
+        describe_share(
+            "honest_client_accuracy", "mean accuracy over the clients that are not malicious", "max", "attack"
         ),
     )
 

@@ -229,54 +229,34 @@ def dropout_mask(uniform: Tensor, p: float, dtype: torch.dtype) -> Tensor:
     return (uniform >= p).to(torch.promote_types(dtype, torch.float32)).div_(_left(p))
 
 
-def _dropout(
-    mode: TrainingForward,
-    _func: Any,
-    inputs: Tensor,
-    p: float = 0.5,
-    training: bool = True,
-    inplace: bool = False,  # noqa: ARG001 - the result is the same
-) -> Tensor:
-    if not training or p == 0:
-        return inputs
-    return (inputs * dropout_mask(mode.draw(inputs.shape), p, inputs.dtype)).to(inputs.dtype)
+def _make_dropout(*, channels: bool = False, alpha: bool = False) -> Callable[..., Tensor]:
+    """Dropout of single numbers or of whole `channels`, which become zero or, with `alpha`, the value that
+    SELU saturates at. Defaults are PyTorch's.
+    """
+
+    def drop(
+        mode: TrainingForward,
+        _func: Any,
+        inputs: Tensor,
+        p: float = 0.5,
+        training: bool = not alpha,
+        inplace: bool = False,  # noqa: ARG001 - the result is the same
+    ) -> Tensor:
+        if not training or p == 0:
+            return inputs
+        uniform = mode.draw(_channels(inputs) if channels else inputs.shape)
+        if alpha:
+            kept = (uniform >= p).to(torch.promote_types(inputs.dtype, torch.float32))
+            return _saturated(inputs, kept, p)
+        return (inputs * dropout_mask(uniform, p, inputs.dtype)).to(inputs.dtype)
+
+    return drop
 
 
-def _feature_dropout(
-    mode: TrainingForward,
-    _func: Any,
-    inputs: Tensor,
-    p: float = 0.5,
-    training: bool = True,
-    inplace: bool = False,  # noqa: ARG001 - the result is the same
-) -> Tensor:
-    if not training or p == 0:
-        return inputs
-    return (inputs * dropout_mask(mode.draw(_channels(inputs)), p, inputs.dtype)).to(inputs.dtype)
-
-
-def _alpha_dropout(
-    mode: TrainingForward,
-    _func: Any,
-    inputs: Tensor,
-    p: float = 0.5,
-    training: bool = False,
-    inplace: bool = False,  # noqa: ARG001 - the result is the same
-) -> Tensor:
-    return inputs if not training or p == 0 else _saturated(inputs, _kept(mode, inputs, inputs.shape, p), p)
-
-
-def _feature_alpha_dropout(
-    mode: TrainingForward,
-    _func: Any,
-    inputs: Tensor,
-    p: float = 0.5,
-    training: bool = False,
-    inplace: bool = False,  # noqa: ARG001 - the result is the same
-) -> Tensor:
-    if not training or p == 0:
-        return inputs
-    return _saturated(inputs, _kept(mode, inputs, _channels(inputs), p), p)
+_dropout = _make_dropout()
+_feature_dropout = _make_dropout(channels=True)
+_alpha_dropout = _make_dropout(alpha=True)
+_feature_alpha_dropout = _make_dropout(channels=True, alpha=True)
 
 
 def _bernoulli(mode: TrainingForward, _func: Any, inputs: Tensor, **_others: Any) -> Tensor:
@@ -377,11 +357,6 @@ _HANDLERS: Mapping[Any, Callable[..., Any]] = {
     _MULTI_HEAD: _multi_head,
     functional.batch_norm: _batch_norm,
 }
-
-
-def _kept(mode: TrainingForward, inputs: Tensor, shape: torch.Size, p: float) -> Tensor:
-    """1 for features that are kept, 0 for features that are dropped, in float32 at least."""
-    return (mode.draw(shape) >= p).to(torch.promote_types(inputs.dtype, torch.float32))
 
 
 def _left(p: float) -> float:

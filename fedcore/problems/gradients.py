@@ -8,7 +8,7 @@ on a CPU.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import reduce
 from typing import NamedTuple
 
@@ -21,8 +21,6 @@ from fedcore.data.federated import FederatedData
 from fedcore.models.flat import Layout
 from fedcore.models.layers import channels_last, shared_copy
 from fedcore.models.losses import Loss
-from fedcore.models.recurrent import step_by_step
-from fedcore.problems.base import working_bytes
 from fedcore.problems.batches import locate, without_views
 
 
@@ -123,29 +121,35 @@ def _backward(layers: list[Tensor], hidden: list[Tensor], error: Tensor) -> Tens
     return torch.cat(pieces[::-1], 1)
 
 
+WeightedLoss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""One client's loss of theta [D], features [B, ...], labels [B] and weights [B]."""
+StackedGradients = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""The gradients [m, D] at theta [m, D] of m clients' features [m, B, ...], labels and weights [m, B]."""
+
+
 class ModuleStack:
     """Gradients of any module by automatic differentiation, `torch.func.vmap` over clients."""
 
     def __init__(
         self,
         gathered: Gathered,
-        loss: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor],
+        gradients: StackedGradients,
         l2: float,
         capacity: int,
+        surroundings: Callable[[], AbstractContextManager[None]],
     ) -> None:
-        """`loss(theta [D], features [B, ...], labels [B], weights [B])` is one client's.
-
-        A batch above `capacity` goes in parts.
-        """
+        """Differentiate within `surroundings`, a batch above `capacity` in parts."""
         parts = (gathered.features, gathered.labels, gathered.weights)
         self._batches = list(zip(*(gathered.by_step(part) for part in parts), strict=True))
-        self._gradients, self._l2, self._capacity = vmap(grad(loss)), l2, capacity
+        self._gradients, self._l2, self._capacity = gradients, l2, capacity
+        self._surroundings = surroundings
 
     def gradient(self, theta: Tensor, k: int) -> Tensor:
         operands = (torch.split(part, self._capacity, 1) for part in self._batches[k])
-        gradient: Tensor = reduce(
-            torch.add, (self._gradients(theta, *part) for part in zip(*operands, strict=True))
-        )
+        with self._surroundings():
+            gradient: Tensor = reduce(
+                torch.add, (self._gradients(theta, *part) for part in zip(*operands, strict=True))
+            )
         return gradient.add_(theta, alpha=self._l2) if self._l2 else gradient
 
 
@@ -170,57 +174,14 @@ class SampleClipping(NamedTuple):
         return (torch.where(counts, factors, 0.0)[..., None, :] @ kept)[..., 0, :]
 
 
-class ClippedStack:
-    """Sums of clipped gradients of samples, `torch.func.vmap` over clients and over samples."""
-
-    def __init__(
-        self,
-        gathered: Gathered,
-        loss: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor],
-        l2: float,
-        clipping: SampleClipping,
-    ) -> None:
-        """`loss` is as in `ModuleStack`."""
-        parts = (gathered.features, gathered.labels, gathered.weights)
-        self._batches = list(zip(*(gathered.by_step(part) for part in parts), strict=True))
-        self._gradients, self._l2, self._clipping = vmap(sample_gradients(loss)), l2, clipping
-
-    def gradient(self, theta: Tensor, k: int) -> Tensor:
-        # As many samples at a time as their gradients fit into the memory of a computation.
-        room = max(1, working_bytes(theta.device) // theta.nbytes)
-        operands = (torch.split(part, room, 1) for part in self._batches[k])
-        gradient: Tensor = reduce(
-            torch.add,
-            (
-                self._clipping.sum(self._gradients(theta, features, labels), weights)
-                for features, labels, weights in zip(*operands, strict=True)
-            ),
-        )
-        return gradient.add_(theta, alpha=self._l2) if self._l2 else gradient
-
-
-def sample_gradients(
-    loss: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor],
-) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """The gradients [B, D] of each sample's loss at theta [D], given features [B, ...] and labels [B];
-    `loss` is as in `ModuleStack`.
-    """
+def clipped_gradients(loss: WeightedLoss, clipping: SampleClipping) -> StackedGradients:
+    """Sums of the clipped gradients of samples, `torch.func.vmap` over clients and over samples."""
 
     def alone(theta: Tensor, features: Tensor, label: Tensor) -> Tensor:
         return loss(theta, features[None], label[None], theta.new_ones(1))
 
-    return vmap(grad(alone), (None, 0, 0))
-
-
-class Recurrent:
-    """Another stack's gradients, PyTorch's recurrent layers taking one step after another."""
-
-    def __init__(self, stacked: ModuleStack | ClippedStack) -> None:
-        self._stacked = stacked
-
-    def gradient(self, theta: Tensor, k: int) -> Tensor:
-        with step_by_step():
-            return self._stacked.gradient(theta, k)
+    each = vmap(vmap(grad(alone), (None, 0, 0)))
+    return lambda theta, features, labels, weights: clipping.sum(each(theta, features, labels), weights)
 
 
 def _with_ones(inputs: Tensor) -> Tensor:

@@ -28,7 +28,6 @@ from fedcore.models.flat import Layout
 from fedcore.models.forward import BatchStatistics, Site, TrainingForward
 from fedcore.models.layers import training_copy
 from fedcore.models.losses import Loss
-from fedcore.models.recurrent import step_by_step
 from fedcore.problems.base import Gradient, Ids, Stacked, Values
 from fedcore.problems.gradients import Automatic, Gathered, Leaves
 from fedcore.problems.handwritten_backprop import Chain, supported_layers
@@ -279,7 +278,7 @@ class NetworkProblem(SupervisedProblem):
             self.dim,
             self.capacity,
             self.step_capacity,
-            step_by_step if self._recurrent else nullcontext,
+            self._surroundings,
         )
         images = Automatic(training, layout, loss, last=self._last, autocast=autocast)
         self._fast_training = replace(self._training, module=images, chain=self._chain(training, sites))

@@ -3,6 +3,7 @@ its way through a model.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.func import grad, vmap
 
 from fedcore.data.federated import FederatedData, Samples
 from fedcore.data.plan import PADDING
@@ -21,7 +23,7 @@ from fedcore.models.flat import Layout
 from fedcore.models.layers import put_into_evaluation, reads_channels_last, training_copy
 from fedcore.models.losses import Loss
 from fedcore.models.pretrained import summarise_names
-from fedcore.models.recurrent import is_recurrent
+from fedcore.models.recurrent import is_recurrent, step_by_step
 from fedcore.problems.base import (
     PARALLEL,
     VECTORISED,
@@ -37,14 +39,14 @@ from fedcore.problems.batches import data_kind, stack_problems
 from fedcore.problems.dense import dense_network
 from fedcore.problems.gradients import (
     Automatic,
-    ClippedStack,
     DenseStack,
     Gathered,
     Leaves,
     LinearStack,
     ModuleStack,
-    Recurrent,
     SampleClipping,
+    StackedGradients,
+    clipped_gradients,
 )
 from fedcore.problems.handwritten_backprop import Chain, supported_layers
 from fedcore.problems.parallel_map import WorkerCopies, parallel_map
@@ -153,7 +155,10 @@ class SupervisedProblem:
         )
         training = training or training_copy(module)
         put_into_evaluation(module)
-        self._layout, self._recurrent = layout or Layout(module), is_recurrent(module)
+        self._layout = layout or Layout(module)
+        self._surroundings: Callable[[], AbstractContextManager[None]] = (
+            step_by_step if is_recurrent(module) else nullcontext
+        )
         self._plain, self._plain_step = (
             Automatic(one, self._layout, loss, autocast=autocast) for one in (module, training)
         )
@@ -357,12 +362,17 @@ class SupervisedProblem:
 
     def _clipped_gradient(self, automatic: Automatic, theta: Tensor, client: int, samples: Tensor) -> Tensor:
         gathered = self.gather(self.data, np.array([client]), samples[None, None])
-        return self._clipped_stack(gathered, automatic).gradient(theta[None], 0)[0]
+        return self._module_stack(gathered, automatic).gradient(theta[None], 0)[0]
 
-    def _clipped_stack(self, gathered: Gathered, automatic: Automatic) -> Stacked:
-        assert self.clipping is not None
-        stacked = ClippedStack(gathered, automatic.loss, self._l2, self.clipping)
-        return Recurrent(stacked) if self._recurrent else stacked
+    def _module_stack(self, gathered: Gathered, automatic: Automatic) -> Stacked:
+        gradients: StackedGradients = vmap(grad(automatic.loss))
+        length = self.capacity
+        if self.clipping is not None:
+            gradients = clipped_gradients(automatic.loss, self.clipping)
+            # As many samples at a time as their gradients fit into the memory of a computation.
+            weights, clients = gathered.weights, gathered.weights.shape[1]
+            length = capacity(clients * self.dim * weights.element_size(), weights.device)
+        return ModuleStack(gathered, gradients, self._l2, length, self._surroundings)
 
     def stack(self, clients: Ids, batches: Tensor, *step: Step) -> Stacked:
         return self.stack_of(self.data, clients, batches, *step)
@@ -380,11 +390,8 @@ class SupervisedProblem:
     def stack_of(self, data: FederatedData, clients: Ids, batches: Tensor, *step: Step) -> Stacked:
         """Stack `batches` of the clients of another division."""
         gathered = self.gather(data, clients, batches)
-        if self.clipping is not None:
-            return self._clipped_stack(gathered, self._plain_step)
-        if not self._stacks_layers:
-            stacked = ModuleStack(gathered, self._plain_step.loss, self._l2, self.capacity)
-            return Recurrent(stacked) if self._recurrent else stacked
+        if self.clipping is not None or not self._stacks_layers:
+            return self._module_stack(gathered, self._plain_step)
         stack = LinearStack if self._layout.depth == 1 else DenseStack
         return stack(gathered, self._layout, self._loss, self._l2)
 

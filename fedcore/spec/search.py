@@ -399,13 +399,9 @@ def _check_pruner(search: Study, pruner: AnyPruner, spec: ExperimentSpec) -> Non
     if len(steps) > MAX_RUNGS:
         detail = f"trials may be stopped at {len(steps)} rounds, more than {MAX_RUNGS}; use a larger value"
         raise SpecificationError("/search/pruner/every", detail)
-    cadence = 1 if spec.has_stand_ins else evaluated_every(search, spec.evaluation)
     for name in ("min_rounds", "every"):
-        value = getattr(pruner, name, None)
-        if value is not None and value % cadence:
-            detail = f"must be a multiple of {cadence}, the interval of evaluations of {search.metric}"
-            nearest = value + cadence - value % cadence
-            raise SpecificationError(f"/search/pruner/{name}", f"{detail}, not {value}; use {nearest}")
+        if (value := getattr(pruner, name, None)) is not None:
+            _check_cadence(search, spec, f"/search/pruner/{name}", value)
     if isinstance(pruner, SuccessiveHalvingPruner) and search.parallel < pruner.eta ** len(steps):
         detail = (
             f"with {search.parallel} trials, none is left after rungs at rounds {', '.join(map(str, steps))},"
@@ -493,14 +489,16 @@ def _check_rungs(search: Halving, spec: ExperimentSpec) -> None:
         raise SpecificationError(
             "/search/min_rounds", f"{detail}; use at least {_least(search, arms, spec.rounds)}"
         )
+    _check_cadence(search, spec, "/search/min_rounds", search.min_rounds)
+
+
+def _check_cadence(search: Judged, spec: ExperimentSpec, pointer: str, rounds: int) -> None:
+    """Require `rounds` to be a multiple of the interval at which the metric is evaluated."""
     cadence = 1 if spec.has_stand_ins else evaluated_every(search, spec.evaluation)
-    if search.min_rounds % cadence:
-        nearest = search.min_rounds + cadence - search.min_rounds % cadence
-        detail = (
-            f"must be a multiple of {cadence}, the interval of evaluations of {search.metric}, not"
-            f" {search.min_rounds}; use {nearest}"
-        )
-        raise SpecificationError("/search/min_rounds", detail)
+    if rounds % cadence:
+        detail = f"must be a multiple of {cadence}, the interval of evaluations of {search.metric}"
+        nearest = rounds + cadence - rounds % cadence
+        raise SpecificationError(pointer, f"{detail}, not {rounds}; use {nearest}")
 
 
 def _least(search: Halving, arms: int, rounds: int) -> int:

@@ -8,11 +8,11 @@ from functools import cached_property, lru_cache
 from itertools import cycle, islice, repeat
 from math import cos, pi, sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
 
 from pydantic import Field, model_validator
 
-from fedcore.block import MAX_CLIENTS, Block, Finite, Fraction
+from fedcore.block import MAX_CLIENTS, Block, Finite, Fraction, check_bounds
 from fedcore.caching import CacheKey
 from fedcore.errors import SpecificationError
 from fedcore.families import Family
@@ -312,11 +312,7 @@ class DiurnalAvailability(TimedAvailability):
     peak_seconds: Finite = 0.0
     """The best time, in seconds from the start of the run."""
 
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.low > self.high:
-            raise ValueError(f"low ({self.low:g}) must not exceed high ({self.high:g})")
-        return self
+    _ordered = model_validator(mode="after")(check_bounds)
 
     def probability(self, seconds: float) -> float:
         """p of `seconds`."""

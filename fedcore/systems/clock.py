@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from fedcore.block import MAX_CLIENTS, Block, NonNegative
+from fedcore.block import MAX_CLIENTS, Block, NonNegative, check_bounds
 from fedcore.errors import SpecificationError
 from fedcore.families import Family
 from fedcore.lazy import np, random
@@ -101,11 +101,7 @@ class UniformRate(_DrawnRate):
     high: Rate
     """Upper bound."""
 
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.low > self.high:
-            raise ValueError(f"low ({self.low:g}) must not exceed high ({self.high:g})")
-        return self
+    _ordered = model_validator(mode="after")(check_bounds)
 
     def draw(self, rng: Generator) -> float:
         return float(rng.uniform(self.low, self.high))

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from fedcore.assurance import Assurance, Assurances
-from fedcore.block import Block, NonNegative
+from fedcore.block import Block, NonNegative, check_bounds
 from fedcore.errors import SpecificationError
 from fedcore.families import Family
 from fedcore.lazy import np, random
@@ -121,11 +121,7 @@ class UniformDraw(WorkDistribution):
     high: Count
     """Upper bound."""
 
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.low > self.high:
-            raise ValueError(f"low ({self.low}) must not exceed high ({self.high})")
-        return self
+    _ordered = model_validator(mode="after")(check_bounds)
 
     def draw(self, purpose: str, seed: int, round: int, client: int, samples: int) -> int:
         return int(
@@ -148,11 +144,7 @@ class UniformBatch(WorkDistribution):
     high: Count | Literal["samples"]
     """Upper bound, limited to the client's samples; `samples` is n_i itself (FedAWARE, Hybrid+)."""
 
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.high != "samples" and self.low > self.high:
-            raise ValueError(f"low ({self.low}) must not exceed high ({self.high})")
-        return self
+    _ordered = model_validator(mode="after")(check_bounds)
 
     def draw(self, purpose: str, seed: int, round: int, client: int, samples: int) -> int:
         most = samples if self.high == "samples" else self.high
@@ -183,11 +175,7 @@ class NormalDraw(WorkDistribution):
     high: Count = 1_000_000
     """Upper bound of clipping."""
 
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.low > self.high:
-            raise ValueError(f"low ({self.low}) must not exceed high ({self.high})")
-        return self
+    _ordered = model_validator(mode="after")(check_bounds)
 
     def draw(self, purpose: str, seed: int, round: int, client: int, samples: int) -> int:
         value = random.generator(seed, purpose, round, client).normal(self.mean, self.std)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedcore.data.partition import partition
 from fedcore.errors import SpecificationError
 from fedcore.privacy import accounting
 from fedcore.random import generator
@@ -18,7 +19,7 @@ from fedcore.spec.privacy import private_run
 from fedcore.systems.availability import Availability, TraceAvailable
 from fedcore.systems.cohorts import draw
 from fedcore.testing import runs, trials
-from fedcore.testing.finding import require
+from fedcore.testing.finding import CheckFailedError, require
 from fedcore.testing.privacy.coupled import CoupledAudit
 from fedcore.testing.privacy.noise import noise_findings
 from fedcore.testing.privacy.worlds import list_canaries
@@ -33,26 +34,16 @@ KEYED = "the result depends on more than its key: on earlier calls, on the other
 def parts_divide_the_samples(subject: Subject) -> None:
     """No sample goes to two clients, none is invented, and no client is empty."""
     spec, labels, keys = subject.spec(), *_labels(subject)
-    parts = spec.parts(labels, SEED, keys if spec.by_owner else None)
-    require(
-        len(parts) == spec.clients and all(len(part) for part in parts),
-        f"the samples of each of the {spec.clients} clients, at least one each",
-        f"{len(parts)} parts of {sorted(map(len, parts))[:5]} and more samples",
-        "a part that no draw reached; draw again, or raise SpecificationError",
-        spec.parts,
-    )
-    whole = np.concatenate(parts)
-    repeated = len(whole) - len(np.unique(whole))
-    require(
-        np.issubdtype(whole.dtype, np.integer)
-        and not repeated
-        and whole.min() >= 0
-        and whole.max() < len(labels),
-        f"distinct sample indices below {len(labels)}",
-        f"{whole.dtype} from {whole.min()} to {whole.max()}, {repeated} of them twice",
-        "samples drawn with replacement, or positions in a class in the place of sample indices",
-        spec.parts,
-    )
+    try:
+        partition(spec, labels, SEED, keys if spec.by_owner else None)
+    except SpecificationError as error:
+        raise CheckFailedError(
+            f"distinct sample indices below {len(labels)} for each of the {spec.clients} clients",
+            error.detail,
+            "samples drawn with replacement, positions in a class in the place of sample indices, or a part"
+            " that no draw reached",
+            spec.parts,
+        ) from error
 
 
 def a_partition_depends_on_its_seed_alone(subject: Subject) -> None:

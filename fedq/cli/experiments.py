@@ -18,7 +18,7 @@ from fedcore.platform.status import Status
 from fedq.cli import connection, views
 from fedq.cli.connection import connect
 from fedq.cli.lazy import bodies, clients, presentation, yaml_documents
-from fedq.cli.results import encode, encoding_of
+from fedq.cli.results import encoder_for
 from fedq.cli.terminal import (
     AsJson,
     ExitCode,
@@ -151,7 +151,7 @@ def submit(
 ) -> None:
     """Submit an experiment and print its id, or with --wait its results."""
     specification, changes = choose_specification(spec, preset), overrides(assignments or [])
-    encoding = None if output is None else encoding_of(output)
+    encoder = None if output is None else encoder_for(output)
     with connect() as client, locate_errors(None if changes else spec):
         experiment = client.submit(specification, changes, idempotency_key=idempotency_key, code=code)
         if not (wait or output):
@@ -161,8 +161,8 @@ def submit(
         ended = follow(client, experiment.id)
         results = client.results(experiment.id)
     show(results, comparison, as_json=as_json)
-    if output is not None and encoding is not None:
-        output.write_bytes(encode(results, encoding))
+    if output is not None and encoder is not None:
+        output.write_bytes(encoder(results))
     conclude(ended)
 
 

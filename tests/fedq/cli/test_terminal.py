@@ -390,6 +390,7 @@ def test_commands_work_alone_and_those_that_cannot_name_the_extra(
         ("workers",): 0,
         ("backup", str(tmp_path / "backup")): 2,
         ("up", "--home", str(tmp_path / "home")): 2,
+        ("run", "--preset", "demo", "--output", str(tmp_path / "run")): 2,
     }
     program = ALONE.format(refused=refused, commands=[list(command) for command in commands])
     environment = os.environ | {
@@ -409,14 +410,14 @@ def test_commands_work_alone_and_those_that_cannot_name_the_extra(
     codes = [line.rpartition(" ")[2] for line in ended.stdout.splitlines() if line.startswith("@")]
     assert codes == [str(code) for code in commands.values()], ended.stderr
     told = ended.stderr.split("@")
-    assert "pip install 'fedq[service]'" in told[-3]
-    assert "pip install 'fedq[all]'" in told[-2]
+    assert "pip install 'fedq[service]'" in told[-4]
+    assert "pip install 'fedq[all]'" in told[-3]
+    assert "pip install 'fedq[library]'" in told[-2]
 
 
 def test_the_extras_bring_what_is_said_to_be_missing() -> None:
     owners = metadata.packages_distributions()
-    of_the_service = {"api", "migrations", "workers"}
     for extra, modules in EXTRAS.items():
         brought = set(_needed([_name(requirement) for requirement in requirements("fedq", [extra])]))
-        for module in (one for one in modules if one.partition(".")[0] not in of_the_service):
+        for module in (one for one in modules if one != "migrations"):  # of the service itself
             assert {_name(name) for name in owners.get(module, [module])} & brought, (extra, module)
