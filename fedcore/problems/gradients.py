@@ -174,14 +174,22 @@ class SampleClipping(NamedTuple):
         return (torch.where(counts, factors, 0.0)[..., None, :] @ kept)[..., 0, :]
 
 
-def clipped_gradients(loss: WeightedLoss, clipping: SampleClipping) -> StackedGradients:
+def clipped_gradients(loss: WeightedLoss, clipping: SampleClipping, *, recurrent: bool) -> StackedGradients:
     """Sums of the clipped gradients of samples, `torch.func.vmap` over clients and over samples."""
 
     def alone(theta: Tensor, features: Tensor, label: Tensor) -> Tensor:
         return loss(theta, features[None], label[None], theta.new_ones(1))
 
-    each = vmap(vmap(grad(alone), (None, 0, 0)))
-    return lambda theta, features, labels, weights: clipping.sum(each(theta, features, labels), weights)
+    # A recurrent layer adds to its state in place, which must have the samples' dimension, too: each
+    # sample then has a theta, although the same one. Convolutions are slower like that.
+    each = vmap(vmap(grad(alone), (0 if recurrent else None, 0, 0)))
+
+    def gradients(theta: Tensor, features: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        if recurrent:
+            theta = theta[:, None].expand(-1, labels.shape[1], -1)
+        return clipping.sum(each(theta, features, labels), weights)
+
+    return gradients
 
 
 def _with_ones(inputs: Tensor) -> Tensor:

@@ -156,8 +156,9 @@ class SupervisedProblem:
         training = training or training_copy(module)
         put_into_evaluation(module)
         self._layout = layout or Layout(module)
+        self._recurrent = is_recurrent(module)
         self._surroundings: Callable[[], AbstractContextManager[None]] = (
-            step_by_step if is_recurrent(module) else nullcontext
+            step_by_step if self._recurrent else nullcontext
         )
         self._plain, self._plain_step = (
             Automatic(one, self._layout, loss, autocast=autocast) for one in (module, training)
@@ -368,7 +369,7 @@ class SupervisedProblem:
         gradients: StackedGradients = vmap(grad(automatic.loss))
         length = self.capacity
         if self.clipping is not None:
-            gradients = clipped_gradients(automatic.loss, self.clipping)
+            gradients = clipped_gradients(automatic.loss, self.clipping, recurrent=self._recurrent)
             # As many samples at a time as their gradients fit into the memory of a computation.
             weights, clients = gathered.weights, gathered.weights.shape[1]
             length = capacity(clients * self.dim * weights.element_size(), weights.device)

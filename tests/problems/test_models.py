@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from fedcore.data.federated import Samples, UndividedDataset, divide
 from fedcore.models import AnyModel
 from fedcore.models.layers import build_module
+from fedcore.models.losses import CrossEntropy
+from fedcore.problems.gradients import SampleClipping
 from fedcore.problems.supervised import SupervisedProblem
 
 SIZES = (5, 3, 1)
@@ -78,6 +80,61 @@ def test_gradients_are_pytorchs(name: str) -> None:
         expected = plain_gradient(name, plain, made.samples(client).take(chosen))
         for parameter, value in made.named(one).items():
             torch.testing.assert_close(value, expected[parameter], rtol=0, atol=1e-10)
+
+
+def clipped_sum(theta: Tensor, alone: list[Tensor], l2: float) -> Tensor:
+    """(1/4) sum_j g_j min(1, C / |g_j|) + l2 theta of the gradients of samples `alone`, C = 0.05."""
+    return sum(gradient * min(1.0, 0.05 / float(gradient.norm())) for gradient in alone) / 4 + l2 * theta
+
+
+def check_clipped(made: SupervisedProblem, l2: float = 0.0) -> None:
+    """By every way to it, the gradient of a step is the sum of its samples', each clipped by itself."""
+    clipped = made.clipped(SampleClipping(0.05, 4, 0.0))
+    thetas = torch.stack([made.initial(), made.initial() * 1.1, made.initial() * 0.9])
+    stacked = clipped.stack(np.arange(3), BATCHES).gradient(thetas, 0)
+    for client, theta in enumerate(thetas):
+        chosen = BATCHES[client, 0][BATCHES[client, 0] >= 0]
+        alone = [made.gradient(theta, client, sample[None]) - l2 * theta for sample in chosen]
+        expected = clipped_sum(theta, alone, l2)
+        assert all(gradient.norm() > 0.05 for gradient in alone)
+        for found in (
+            stacked[client],
+            clipped.gradient(theta, client, chosen),
+            clipped.replica()(theta, client, chosen),
+        ):
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.nightly if name in LARGE else ()) for name in CASES]
+)
+def test_samples_are_clipped_one_by_one(name: str) -> None:
+    check_clipped(problem(name)[0], CASES[name][0].get("l2", 0.0))
+
+
+class Sequences(nn.Module):
+    """The scores of a user's recurrent layer."""
+
+    def __init__(self, layer: nn.RNNBase) -> None:
+        super().__init__()
+        self.layer, self.output = layer, nn.Linear(layer.hidden_size * (1 + layer.bidirectional), 3)
+
+    def forward(self, words: Tensor) -> Tensor:
+        scores: Tensor = self.output(self.layer(words)[0][:, -1])
+        return scores
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("layer", [nn.RNN, nn.GRU, nn.LSTM])
+def test_samples_of_a_recurrent_network_of_a_user_are_clipped_one_by_one(
+    layer: type[nn.RNNBase], bidirectional: bool
+) -> None:
+    torch.manual_seed(2)
+    samples = Samples(torch.randn(9, 5, 4, dtype=torch.float64), torch.randint(3, (9,)))
+    module = Sequences(layer(4, 6, 2, batch_first=True, bidirectional=bidirectional)).double()
+    parts = np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])
+    data = divide(UndividedDataset(samples, samples, "noise"), parts)
+    check_clipped(SupervisedProblem(data, module, CrossEntropy(), 0.0))
 
 
 @pytest.mark.parametrize("name", ["char_lstm", "sent_lstm"])
