@@ -13,7 +13,7 @@ from fedcore.data.uploaded import DatasetStorage, local_dataset_storage
 from fedcore.errors import SpecificationError
 from fedcore.models.examination import ExpectedScores, scores_of
 from fedcore.models.layers import build_module, constants_digest, in_evaluation, share_constants
-from fedcore.privacy.base import SAMPLES_TOGETHER
+from fedcore.privacy.base import SAMPLES_APART, SAMPLES_TOGETHER
 from fedcore.problems.base import Stacked, TrainingProblem
 from fedcore.problems.gradients import SampleClipping
 from fedcore.problems.least_squares import load_least_squares
@@ -105,7 +105,10 @@ def privatise_problem(problem: TrainingProblem, spec: "ExperimentSpec") -> Train
     if type(problem) is not SupervisedProblem:
         raise SpecificationError("/problem/model", SAMPLES_TOGETHER)
     norm = privacy.clip_norm
-    return problem.clipped(SampleClipping(norm, batch, noise * norm / batch))
+    clipped = problem.clipped(SampleClipping(norm, batch, noise * norm / batch))
+    if not clipped.stackable:
+        raise SpecificationError("/problem/model", SAMPLES_APART)
+    return clipped
 
 
 def trained_on(problem: TrainingProblem, participation: Participation) -> TrainingProblem:

@@ -29,6 +29,8 @@ from fedcore.lazy import LazyModule
 from fedcore.models import MODELS
 from fedcore.models.base import BatchNormPolicy
 from fedcore.models.layers import build_module
+from fedcore.problems import privatise_problem
+from fedcore.problems.supervised import SupervisedProblem
 from fedcore.random import generator
 from fedcore.systems.work import Work
 from tests.builders.specifications import Document, merged
@@ -331,6 +333,47 @@ def test_a_pretrained_body_stays_and_its_head_is_trained_as_in_plain_pytorch(
     for name, value in simulation.model().items():
         assert not torch.equal(value, initial[name])
         torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-9)
+
+
+def clipping() -> Iterator[Any]:
+    """Each model on one family of data, and on the others at night."""
+    tried = set()
+    for model, data, policy in CASES:
+        if policy in ("average", "local"):
+            continue  # Running statistics are of all samples of a mini-batch.
+        night = model in tried or "steps" in FAMILIES[model].at_night
+        tried.add(model)
+        yield pytest.param(model, data, policy, marks=pytest.mark.nightly if night else ())
+
+
+@pytest.mark.parametrize(("model", "data", "policy"), [*clipping()])
+def test_samples_are_clipped_one_by_one_or_the_network_is_refused_beside_privacy(
+    model: str, data: str, policy: BatchNormPolicy | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sum_j g_j min(1, C / |g_j|) / B, with the gradient of each sample by itself."""
+    dataset = WRITERS[data](tmp_path, monkeypatch, FEW)
+    given = complete(dataset, FAMILIES[model].model | ({} if policy is None else {"batch_norm": policy}))
+    without = document(dataset, given, local={"steps": None, "epochs": 1})
+    plain: Any = Simulation(
+        ExperimentSpec.model_validate(without), 0, data_dir=tmp_path, models_allowed=FACTORIES
+    )._problem
+    privacy = {"kind": "example_level", "clip_norm": 0.01, "noise_multiplier": 1.0}
+    if type(plain) is not SupervisedProblem:
+        with pytest.raises(SpecificationError, match="samples have no gradients of their own"):
+            privatise_problem(plain, ExperimentSpec.model_validate({**without, "privacy": privacy}))
+        return
+    spec = ExperimentSpec.model_validate({**without, "privacy": privacy})
+    theta, rows, l2 = plain.initial(), torch.arange(4), given.get("l2", 0.0)
+    alone = [plain.gradient(theta, 0, row[None]) - l2 * theta for row in rows]
+    expected = sum(gradient * min(1.0, 0.01 / float(gradient.norm())) for gradient in alone) / 4 + l2 * theta
+    clipped: Any = privatise_problem(plain, spec)
+    stacked = clipped.stack(np.zeros(1, np.int64), rows[None, None])
+    for found in (
+        clipped.gradient(theta, 0, rows),
+        clipped.replica()(theta, 0, rows),
+        stacked.gradient(theta[None], 0)[0],
+    ):
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
 
 REFUSED = [

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
+from fedcore.errors import SpecificationError
 from fedcore.problems.gradients import SampleClipping
 from fedcore.random import generator
 from fedcore.simulation.simulation import Simulation
@@ -68,6 +70,25 @@ def test_engines_agree(model: Document, engine: str) -> None:
 
     for name, expected in last("reference").items():
         torch.testing.assert_close(last(engine)[name], expected, rtol=1e-9, atol=1e-12)
+
+
+class Reading(nn.Module):
+    """Scores by a layer that depends on the values of its inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores = nn.Linear(64, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        scores: Tensor = self.scores(images.flatten(1) * (2 if float(images.mean()) > 0 else 1))
+        return scores
+
+
+def test_a_network_whose_samples_cannot_be_differentiated_alone_is_refused_before_round_1() -> None:
+    document = {**DOCUMENT, "problem": {**DOCUMENT["problem"], "model": Reading}}
+    with pytest.raises(SpecificationError, match=r"vmap.* cannot differentiate this network") as refused:
+        Simulation(specification(document), 3)
+    assert refused.value.pointer == "/problem/model"
 
 
 def test_sample_changes_a_sum_by_no_more_than_the_clipping_norm() -> None:
