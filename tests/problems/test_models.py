@@ -127,7 +127,7 @@ class Sequences(nn.Module):
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("layer", [nn.RNN, nn.GRU, nn.LSTM])
 def test_samples_of_a_recurrent_network_of_a_user_are_clipped_one_by_one(
-    layer: type[nn.RNNBase], bidirectional: bool
+    layer: Any, bidirectional: bool
 ) -> None:
     torch.manual_seed(2)
     samples = Samples(torch.randn(9, 5, 4, dtype=torch.float64), torch.randint(3, (9,)))
