@@ -14,7 +14,6 @@ import torch
 from fedcore import Simulation, run
 from fedcore.core import Cohort
 from fedcore.models.module_object import ModuleObject
-from fedcore.systems.participation.base import Selection
 from fedcore.testing import check_component
 from fedq.planning.traffic import drawn_clients
 from tests.builders.specifications import DIGITS, QUADRATIC, SYNTHETIC, specification
@@ -198,9 +197,9 @@ def test_candidates_are_compared_by_the_losses_of_the_current_network(policy: st
     class Watched(component("our_power_of_choice")):  # type: ignore[misc]
         kind: Literal["watched"] = "watched"
 
-        def select(self, candidates: np.ndarray, answers: np.ndarray, *others: Any) -> Selection:
-            seen.append(answers[np.argsort(candidates)])
-            return super().select(candidates, answers, *others)
+        def choose(self, candidates: np.ndarray, losses: np.ndarray) -> np.ndarray:
+            seen.append(losses[np.argsort(candidates)])
+            return super().choose(candidates, losses)
 
     torch.manual_seed(0)
     module = torch.nn.Sequential(

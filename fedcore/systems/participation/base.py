@@ -107,6 +107,10 @@ class Participation(Block):
     """Weighting, unless the specification or the algorithm says otherwise."""
     draws_by_share: ClassVar[bool] = False
     """True if clients are drawn with probability p_i, so that weights p_i would count it twice."""
+    chooses_by_loss: ClassVar[bool] = False
+    """True if the clients drawn are candidates: each receives the model and returns its loss, and
+    `choose` selects the cohort.
+    """
 
     if TYPE_CHECKING:
         kind: str
@@ -139,15 +143,23 @@ class Participation(Block):
         """The clients drawn in a round, counted from 1, with repetitions, given p [N]."""
         raise NotImplementedError
 
+    def choose(self, candidates: Ids, losses: Floats) -> Ids:
+        """The cohort: some of the distinct `candidates` [m], ascending, given their losses F_i(x) [m] over
+        all their samples.
+
+        Called if `chooses_by_loss`.
+        """
+        return candidates
+
     def selects(self) -> bool:
         """True if the clients drawn are candidates, among which `select` chooses."""
-        return False
+        return self.chooses_by_loss
 
     def asks(self) -> Question | None:
         """Value that each candidate computes at the model x, which it receives for it: its `loss`
         F_i(x), or its full `gradient`; None if candidates are not asked.
         """
-        return None
+        return "loss" if self.chooses_by_loss else None
 
     def observes(self) -> frozenset[Observed]:
         """Values that clients which have taken part report for `update_state`: `loss`, one number that
@@ -177,7 +189,8 @@ class Participation(Block):
         `answers` are what the scheme asks for: losses [m], or distances [m, m] between gradients.
         `rng` is the stream of the round for selection. Called if the scheme `selects`.
         """
-        raise NotImplementedError
+        assert answers is not None
+        return Selection(self.choose(candidates, answers))
 
     def update_state(self, state: SelectionState, outcome: Outcome, facts: RoundFacts) -> SelectionState:
         """The state after a round, in arrays of its own; `facts` are the facts that the round began

@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fedq.extensions import Participation, Reachable, RoundFacts, Selection, SpecificationError, np
+from fedq.extensions import Participation, Reachable, SpecificationError, np
 
 
 class OurPowerOfChoice(Participation):
     """Of d candidates, drawn with probability p_i without replacement, the K with the largest losses."""
 
     interface = "1.0"
-    own_weighting, draws_by_share = "uniform", True
+    own_weighting, draws_by_share, chooses_by_loss = "uniform", True, True
     example = {"clients_per_round": 2, "candidates": 4}
     kind: Literal["our_power_of_choice"] = "our_power_of_choice"
     clients_per_round: Annotated[int, Field(ge=1)]
@@ -28,21 +28,8 @@ class OurPowerOfChoice(Participation):
         size = min(self.candidates, len(among))
         return rng.choice(among, size, replace=False, p=share[among] / share[among].sum() if size else None)
 
-    def selects(self) -> bool:
-        return True
-
-    def asks(self) -> Literal["loss"]:
-        return "loss"
-
-    def select(
-        self,
-        candidates: np.ndarray,
-        answers: np.ndarray,
-        state: dict[str, np.ndarray],
-        facts: RoundFacts,
-        rng: np.random.Generator,
-    ) -> Selection:
-        return Selection(candidates[np.argsort(-answers, kind="stable")[: self.clients_per_round]])
+    def choose(self, candidates: np.ndarray, losses: np.ndarray) -> np.ndarray:
+        return candidates[np.argsort(-losses, kind="stable")[: self.clients_per_round]]
 
     def unknown_probability(self) -> str | None:
         return "clients with a large loss are preferred; use `uniform`"
