@@ -59,8 +59,9 @@ def install(app: FastAPI) -> None:
     describe = app.openapi
 
     def openapi() -> Object:
-        if app.openapi_schema is None:
-            document = describe()
+        document = describe()
+        # FastAPI makes it anew after routes have been added.
+        if "webhooks" not in document:
             schemas = document["components"]["schemas"]
             document["webhooks"] = messages.operations()
             schemas.update(_schemas() | schemas)
@@ -69,7 +70,7 @@ def install(app: FastAPI) -> None:
             _illustrate(document)
             for schema in schemas.values():
                 _omit_default_objects(schema)
-        return describe()
+        return document
 
     app.openapi = openapi  # type: ignore[method-assign]
 

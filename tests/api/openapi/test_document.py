@@ -18,6 +18,7 @@ from fedcore.spec import ExperimentSpec
 from fedcore.spec.kinds import list_kinds
 from tests.builders.runs import carry_out
 from tests.builders.specifications import TINY, Document
+from tests.support.asgi import built
 from tests.support.described import described
 from tests.support.service import Service
 
@@ -37,6 +38,13 @@ def _fields(document: Document) -> Iterator[tuple[str, Document]]:
     for name, schema in document["components"]["schemas"].items():
         for field, about in schema.get("properties", {}).items():
             yield f"{name}.{field}", about
+
+
+def test_the_document_is_complete_also_after_a_route_was_added() -> None:
+    app = built()
+    first = app.openapi()
+    app.add_api_route("/added", lambda: None, include_in_schema=False)
+    assert app.openapi() == first
 
 
 def test_every_field_has_a_description(document: Document) -> None:
