@@ -59,12 +59,6 @@ SAMPLES_TOGETHER = (
     " `privacy: client_level`"
 )
 """The reason why networks with dropout or batch norm have no clipped gradients of samples."""
-SAMPLES_APART = (
-    "`torch.func.vmap`, by which the gradients of single samples are computed, cannot differentiate this"
-    " network: it may read values of tensors, as `if x.mean() > 0` or `.item()` do, or have gradients of its"
-    " own; change that, or use `privacy: client_level`"
-)
-"""The reason why other networks have none."""
 
 
 class Privacy(Block):

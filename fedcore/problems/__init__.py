@@ -13,7 +13,7 @@ from fedcore.data.uploaded import DatasetStorage, local_dataset_storage
 from fedcore.errors import SpecificationError
 from fedcore.models.examination import ExpectedScores, scores_of
 from fedcore.models.layers import build_module, constants_digest, in_evaluation, share_constants
-from fedcore.privacy.base import SAMPLES_APART, SAMPLES_TOGETHER
+from fedcore.privacy.base import SAMPLES_TOGETHER
 from fedcore.problems.base import Stacked, TrainingProblem
 from fedcore.problems.gradients import SampleClipping
 from fedcore.problems.least_squares import load_least_squares
@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     from fedcore.spec import ExperimentSpec
 
 __all__ = ["Stacked", "TrainingProblem", "load_problem", "poison_problem", "privatise_problem", "trained_on"]
+
+SAMPLES_APART = (
+    "`torch.func.vmap`, by which the gradients of single samples are computed, cannot differentiate this"
+    " network: it may read values of tensors, as `if x.mean() > 0` or `.item()` do, or have gradients of its"
+    " own; change that, or use `privacy: client_level`"
+)
+"""The reason why another network has no clipped gradients of samples."""
 
 
 def load_problem(

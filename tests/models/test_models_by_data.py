@@ -35,6 +35,7 @@ from fedcore.random import generator
 from fedcore.systems.work import Work
 from tests.builders.specifications import Document, merged
 from tests.data.learnable import FEW, WRITERS
+from tests.problems.test_models import clipped_sum
 from tests.support.networks import sized
 
 models: Any = LazyModule("torchvision.models")
@@ -119,6 +120,11 @@ def complete(dataset: Document, model: Document, folder: Path | None = None) -> 
         document(dataset, {**model, "parameters": 1})
     ).problem.dataset.shape()
     return sized(model, shape.features, shape.outputs, folder)
+
+
+def family_model(dataset: Document, family: str, policy: BatchNormPolicy | None) -> Document:
+    """The model of a family under a policy for batch norm."""
+    return complete(dataset, FAMILIES[family].model | ({} if policy is None else {"batch_norm": policy}))
 
 
 class Client(NamedTuple):
@@ -287,10 +293,8 @@ def test_ten_steps_are_those_of_plain_pytorch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     dataset = WRITERS[data](tmp_path, monkeypatch, FEW)
-    given = FAMILIES[model].model | ({} if policy is None else {"batch_norm": policy})
-    spec = ExperimentSpec.model_validate(
-        document(dataset, complete(dataset, given), execution={"engine": engine})
-    )
+    given = family_model(dataset, model, policy)
+    spec = ExperimentSpec.model_validate(document(dataset, given, execution={"engine": engine}))
     simulation = Simulation(spec, 0, data_dir=tmp_path, models_allowed=FACTORIES)
     problem: Any = simulation._problem
     expected = by_hand(spec, problem.data, tmp_path)
@@ -352,7 +356,7 @@ def test_samples_are_clipped_one_by_one_or_the_network_is_refused_beside_privacy
 ) -> None:
     """sum_j g_j min(1, C / |g_j|) / B, with the gradient of each sample by itself."""
     dataset = WRITERS[data](tmp_path, monkeypatch, FEW)
-    given = complete(dataset, FAMILIES[model].model | ({} if policy is None else {"batch_norm": policy}))
+    given = family_model(dataset, model, policy)
     without = document(dataset, given, local={"steps": None, "epochs": 1})
     plain: Any = Simulation(
         ExperimentSpec.model_validate(without), 0, data_dir=tmp_path, models_allowed=FACTORIES
@@ -365,7 +369,7 @@ def test_samples_are_clipped_one_by_one_or_the_network_is_refused_beside_privacy
     spec = ExperimentSpec.model_validate({**without, "privacy": privacy})
     theta, rows, l2 = plain.initial(), torch.arange(4), given.get("l2", 0.0)
     alone = [plain.gradient(theta, 0, row[None]) - l2 * theta for row in rows]
-    expected = sum(gradient * min(1.0, 0.01 / float(gradient.norm())) for gradient in alone) / 4 + l2 * theta
+    expected = clipped_sum(theta, alone, 0.01, l2)
     clipped: Any = privatise_problem(plain, spec)
     stacked = clipped.stack(np.zeros(1, np.int64), rows[None, None])
     for found in (
@@ -415,7 +419,7 @@ def test_five_rounds_beat_the_majority_class(
     model: str, data: str, policy: BatchNormPolicy | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset = WRITERS[data](tmp_path, monkeypatch, MANY)
-    given = complete(dataset, FAMILIES[model].model | ({} if policy is None else {"batch_norm": policy}))
+    given = family_model(dataset, model, policy)
     rates = {"mlp": 0.002, "timm": 0.001, "vgg11": 0.0003}
     local = {
         # Too large steps leave units without gradients where frozen batch norm does not normalise.

@@ -82,9 +82,9 @@ def test_gradients_are_pytorchs(name: str) -> None:
             torch.testing.assert_close(value, expected[parameter], rtol=0, atol=1e-10)
 
 
-def clipped_sum(theta: Tensor, alone: list[Tensor], l2: float) -> Tensor:
-    """(1/4) sum_j g_j min(1, C / |g_j|) + l2 theta of the gradients of samples `alone`, C = 0.05."""
-    return sum(gradient * min(1.0, 0.05 / float(gradient.norm())) for gradient in alone) / 4 + l2 * theta
+def clipped_sum(theta: Tensor, alone: list[Tensor], norm: float, l2: float) -> Tensor:
+    """(1/4) sum_j g_j min(1, C / |g_j|) + l2 theta of the gradients of samples `alone`, C = `norm`."""
+    return sum(gradient * min(1.0, norm / float(gradient.norm())) for gradient in alone) / 4 + l2 * theta
 
 
 def check_clipped(made: SupervisedProblem, l2: float = 0.0) -> None:
@@ -95,7 +95,7 @@ def check_clipped(made: SupervisedProblem, l2: float = 0.0) -> None:
     for client, theta in enumerate(thetas):
         chosen = BATCHES[client, 0][BATCHES[client, 0] >= 0]
         alone = [made.gradient(theta, client, sample[None]) - l2 * theta for sample in chosen]
-        expected = clipped_sum(theta, alone, l2)
+        expected = clipped_sum(theta, alone, 0.05, l2)
         assert all(gradient.norm() > 0.05 for gradient in alone)
         for found in (
             stacked[client],
