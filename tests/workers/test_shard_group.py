@@ -47,7 +47,7 @@ from workers.peer import (
 )
 from workers.shard_group import STRANGERS, GroupPacing, ShardGroup, serve
 
-PACING = GroupPacing(look_s=0.02, connect_s=2.0, silence_s=0.5)
+PACING = GroupPacing(look_s=0.02, connect_s=2.0, silence_s=2.0)
 MANY = 10_000
 NO_MORE_FILES = 3
 """A limit that only input, output and errors are below; open files stay open."""

@@ -257,6 +257,7 @@ class Settings {
    */
   chart(name, words, begin) {
     const place = find(this.root, `[data-chart=${name}]`);
+    place.setAttribute("role", "img");
     place.setAttribute("aria-label", words);
     const known = this.charts.get(name);
     if (known) return known;

@@ -332,8 +332,9 @@ class ExportCalls(OutcomeCalls):
     async def _save_tables(self, id: str, to: ExportForm, folder: Path) -> None:
         arms = await self._arms([id])
         with export_errors(to):
+            encoded = tables.encode_arms(arms, MEDIA_TYPES[to])
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"arms.{to}").write_bytes(tables.encode_arms(arms, MEDIA_TYPES[to]))
+            (folder / f"arms.{to}").write_bytes(encoded)
             await self.save_metrics(id, folder / f"rounds.{to}")
             summary = folder / f"summary.{to}"
             await self._transport.download((EXPERIMENTS, id, "results"), summary, accept=MEDIA_TYPES[to])

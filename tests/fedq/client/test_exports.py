@@ -319,14 +319,16 @@ def test_an_error_without_words_is_told_by_its_kind() -> None:
         ("wandb", "wandb", "export"),
     ],
 )
-def test_a_missing_package_is_named_with_its_extra(
-    client: Client, monkeypatch: pytest.MonkeyPatch, form: ExportForm, package: str, extra: str
+def test_a_missing_package_is_named_with_its_extra_and_nothing_is_left(
+    client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, form: ExportForm, package: str, extra: str
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, package, None)
     for name in ("tensorboard", "tracking", "weights_and_biases"):
         monkeypatch.delitem(sys.modules, f"fedq.client.exports.{name}", raising=False)
     with pytest.raises(MissingPackageError, match=rf"needs {package}: pip install 'fedq\[{extra}\]'"):
         client.export(client.submit(TWO_ARMS).id, form)
+    assert not list(tmp_path.iterdir())
 
 
 def test_by_the_command_line(fedq: Fedq, client: Client, tmp_path: Path) -> None:
