@@ -1,4 +1,4 @@
-"""The interface that algorithms implement: four independent frozen values.
+"""The interface that algorithms implement: independent frozen values, the parts of an algorithm.
 
 Terms:
 
@@ -37,6 +37,15 @@ if TYPE_CHECKING:
 
 Vectors = Mapping[str, "Tensor"]
 FirstExchange = Literal["compressed", "exact", "zero"]
+Need = Literal["full_gradient", "gradient_at_x", "normaliser", "next_model"]
+"""What a rule may need: `full_gradient`, each client's full gradient at x, computed before it trains;
+`gradient_at_x`: `direction` receives the gradient at y minus that at x, on the same mini-batch; `normaliser`,
+which is NaN unless the local optimiser is linear: any other is rejected; `next_model`: the cohort receives
+the next model at the end of the round, and not only when a client takes part again.
+"""
+Remembers = Literal["trained", "decoded"]
+CohortNeed = Literal["normaliser", "order", "losses"]
+"""Fields of `Cohort` that are computed for aggregators that need them."""
 
 
 def clip_factors(norms: Tensor, longest: Tensor | float) -> Tensor:
@@ -45,29 +54,39 @@ def clip_factors(norms: Tensor, longest: Tensor | float) -> Tensor:
     return factors.clamp(max=1)
 
 
-Described = Mapping[str, tuple[str, ...]]
+class Statement(NamedTuple):
+    """What an attribute says of methods, so that others need not call these."""
+
+    methods: tuple[str, ...]
+    careful: str
+    """A statement that is right for any method, in code or words."""
+    base_is_careful: bool = False
+    """True if what the base class states is right for any method."""
+
+
+Described = Mapping[str, Statement]
 
 
 class Declaring:
-    """A class some of whose attributes describe methods, so that others need not call these.
+    """A class some of whose attributes describe methods.
 
-    A description ends where a subclass overrides a described method and says nothing itself: it is
-    then that of the class which has `described`.
+    A class with a method of its own states each description of it anew: what is true of the method that
+    it replaces need not be true of this one. Without it, the class cannot be created, unless it would
+    inherit a statement that is right for any method.
     """
 
     described: ClassVar[Described] = {}
-    """The methods that each description is of."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for description, methods in cls.described.items():
-            depth = {
-                name: next(level for level, base in enumerate(cls.__mro__) if name in vars(base))
-                for name in (description, *methods)
-            }
-            if any(depth[name] < depth[description] for name in methods):
-                first = next(base for base in reversed(cls.__mro__) if description in vars(base))
-                setattr(cls, description, vars(first)[description])
+        for name, statement in cls.described.items():
+            own = [method for method in statement.methods if method in vars(cls)]
+            known = next(base for base in cls.__mro__ if name in vars(base))
+            if own and known is not cls and not (statement.base_is_careful and "described" in vars(known)):
+                raise TypeError(
+                    f"{cls.__name__} has a `{own[0]}` of its own, so it states `{name}` anew, too:"
+                    f" {statement.careful}"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +95,19 @@ class ClientContext:
 
     x: Tensor
     """[D] the model as broadcast, or [..., D] the one of several that each client chose; while clients
-    train, and in `finish`, the rule's `starting_point` where it has one, [..., D] or longer.
+    train, and in `sends`, what they began at. Parts of `Models` see the vector [..., T] of all of them.
     """
     shared: Vectors
     """[D] each."""
     memory: Vectors
-    """[..., D] each, or of the length that the rule's `start` gives."""
+    """[..., D] each, or of the length that `start` gives."""
     full_gradient: Tensor | None
-    """[..., D] the client's full gradient at the rule's `full_gradient_at`, if the rule needs it."""
+    """[..., D] the client's full gradient, at x if the rule needs it, or at its personal model if
+    `Models` do.
+    """
     mean_gradient: Tensor | None
-    """[D] the weighted mean of the cohort's full gradients, as the clients received it, if the rule
-    exchanges gradients.
+    """[D] the weighted mean of the cohort's full gradients, as the clients received it, with an
+    `Exchange`.
     """
     steps: Tensor
     """[..., 1] tau_i."""
@@ -109,12 +130,12 @@ class ClientContext:
 
 @dataclass(frozen=True, slots=True)
 class ClientUpdate:
-    """Message of a client at the end of a round, and its new memory."""
+    """What a client's training ends with."""
 
     delta: Tensor
     """[..., D] y - x."""
     memory: Vectors = field(default_factory=dict)
-    """[..., D] each: the client's new memory."""
+    """The new memory of its `Models`, and the state of its network."""
     shared: Vectors = field(default_factory=dict)
     """[..., D] each: vectors sent beside delta, by the name of the shared vector they update."""
 
@@ -187,21 +208,20 @@ class AffineForm(NamedTuple):
     has_offset: bool = False
 
 
-def find_overridden(part: object, base: type) -> set[str]:
-    """Names of the methods of `base` in place of which the class of `part` has its own."""
-    names = [name for name in dir(base) if callable(getattr(base, name)) and not name.startswith("_")]
-    return {name for name in names if _overrides(part, base, name)}
-
-
-def _overrides(part: object, base: type, *methods: str) -> bool:
-    """True if the class of `part` has one of the `methods` of its own, in place of that of `base`."""
-    return any(getattr(type(part), name) is not getattr(base, name) for name in methods)
-
-
 @dataclass(frozen=True)
-class ClientRule(Declaring):
-    """The client's part of an algorithm and the server's response; by default local SGD."""
+class Rule(Declaring):
+    """The direction of a local step, what a client sends beside its change and remembers, and the server's
+    answer; by default local SGD.
 
+    Vectors are those of one model, D, whatever else clients train (`Models`).
+    """
+
+    described: ClassVar[Described] = {
+        "affine_form": Statement(("direction", "gradient"), "`def affine_form(self): return None`"),
+        "gradients_per_step": Statement(("gradient",), "how often it calls `at`"),
+        "shared": Statement(("sends",), "the names of what it returns"),
+        "remembers": Statement(("remember",), '`remembers = "decoded"`', base_is_careful=True),
+    }
     assures: ClassVar[Assurances] = frozenset(
         {
             Assurance.CHANGE_ALONE,
@@ -211,135 +231,42 @@ class ClientRule(Declaring):
         }
     )
     """Statements about privacy; a class that overrides a method declares its own (`find_assurances`).
-    Messages that `shared`, `exchanges_gradients` and their like announce need not be taken out.
+    Messages that `shared` and `needs` announce need not be taken out.
     """
-    described: ClassVar[Described] = {"affine_form": ("direction", "gradient", "step_taken")}
+    memory: ClassVar[tuple[str, ...]] = ()
+    """Names of the vectors [D] that each client keeps; they start at zero unless `start` differs."""
+    shared: ClassVar[tuple[str, ...]] = ()
+    """Names of the vectors [D] that the server broadcasts beside x, and that clients `send`; they start at
+    zero.
+    """
+    remembers: ClassVar[Remembers] = "decoded"
+    """`decoded` if memory must agree with what the server has received: `remember` is then given the change
+    as the server decoded it. `trained`: it is given the exact one, and reads no next model.
+    """
 
-    def memory(self) -> tuple[str, ...]:
-        """Names of the vectors that each client keeps; they start at zero unless `start` differs."""
-        return ()
+    def needs(self) -> frozenset[Need]:
+        """What it reads beside its own vectors."""
+        return frozenset()
 
     def start(self, x: Tensor) -> Vectors:
-        """Initial values of the memory that does not start at a vector [D] of zeros, given the first
-        model x [D]. They may have another length.
-        """
+        """Initial values [D] of the memory that does not start at zero, given the first model x [D]."""
         return {}
-
-    def shared(self) -> tuple[str, ...]:
-        """Names of the vectors the server broadcasts beside x; they start at zero."""
-        return ()
-
-    def for_model(self, coordinates: Mapping[str, Tensor]) -> ClientRule:
-        """The rule for a model whose parameters have these names and `coordinates` in x, integers of
-        the parameter's shape, in the order of its layers.
-
-        Raises SpecificationError if it does not fit the model.
-        """
-        return self
-
-    def personal_parameters(self) -> Tensor | None:
-        """[D] true for the parameters that stay with each client, of a rule `for_model`; None if there are
-        none. Running statistics of a layer of batch norm stay where its parameters do.
-        """
-        return None
-
-    def parameters_sent(self, dim: int) -> int:
-        """How many of the D = `dim` parameters of x travel in either direction."""
-        personal = self.personal_parameters()
-        return dim if personal is None else dim - int(personal.sum())
-
-    def models_trained(self) -> int:
-        """How many models a client trains; vectors of its training are that many, one after another. The
-        server averages the first, and the personal model is made from the last.
-        """
-        return 1
-
-    def models_kept(self) -> int:
-        """How many models the server keeps, k. They are one vector x [k D], one after another, for the
-        server's optimiser, the downlink and the direction of the aggregator.
-
-        Each client receives all, and uses the one with the lowest loss over its training samples.
-        """
-        return 1
-
-    def initial_spread(self) -> float:
-        """Standard deviation of the noise by which several models are set apart at the start."""
-        return 0.0
-
-    def shares_parameters(self) -> bool:
-        """True if several models of the server have some parameters in common."""
-        return False
-
-    def with_shared_parameters(self, models: Tensor) -> Tensor:
-        """The models [k, D] with the parameters that all have in common set to the first model's."""
-        return models
-
-    def parameters_received(self, dim: int) -> int:
-        """How many numbers of the server's models of D = `dim` parameters a client receives;
-        parameters that the models have in common count once.
-        """
-        return self.models_kept() * self.parameters_sent(dim)
-
-    def starting_point(self, context: ClientContext) -> Tensor:
-        """[..., D'] the vector that local training begins at, by default x.
-
-        A rule whose clients have parameters of their own puts them in the place of x's, and one
-        whose clients train a second model appends it, D' = 2 D. Then `context.x` of the other
-        methods is this vector, as is the y that they are given.
-        """
-        return context.x
-
-    def needs_full_gradient(self) -> bool:
-        """True if each client computes its full gradient at x before it trains."""
-        return False
-
-    def full_gradient_at(self, context: ClientContext) -> Tensor:
-        """[D], or [..., D] for models of the clients' own: where full gradients are computed, by
-        default x. `context` has none yet.
-        """
-        return context.x
-
-    def exchanges_gradients(self) -> bool:
-        """True if each round begins with an exchange: full gradients up, their weighted mean down.
-
-        Compression then applies to these, and models are sent exactly.
-        """
-        return False
-
-    def first_exchange(self) -> FirstExchange:
-        """The exchange of round 1: compressed like any other, exact, or skipped (mean gradient
-        zero).
-        """
-        return "compressed"
-
-    def subtracts_gradient_at_x(self) -> bool:
-        """True if `direction` receives the gradient at y minus that at x, on the same
-        mini-batch.
-        """
-        return False
 
     def step_size_scale(self, steps: Tensor) -> Tensor | float:
         """Factor of the step size of a client that takes `steps` local steps, [..., 1]."""
         return 1.0
 
-    def needs_normaliser(self) -> bool:
-        """True if it reads `ClientContext.normaliser`, which is NaN unless the local optimiser is
-        linear: any other is rejected.
-        """
-        return False
-
     def gradients_per_step(self) -> int:
-        """How many gradients of its mini-batch a local step computes, for estimates of the work."""
-        return 1 + self.subtracts_gradient_at_x()
+        """How many gradients of its mini-batch `gradient` computes, for estimates of the work."""
+        return 1
 
     def gradient(self, at: Callable[[Tensor], Tensor], y: Tensor, context: ClientContext) -> Tensor:
-        """The `grad` [..., D'] of a local step at y [..., D'], for rules that evaluate it elsewhere or
+        """The `grad` [..., D] of a local step at y [..., D], for rules that evaluate it elsewhere or
         several times.
 
-        `at` gives the gradients [..., D] of the step's mini-batch at models [..., D]. The first evaluations
-        in a step, one for each of the `models_trained` in their order, move the running statistics of
-        that model's batch norm; others leave no trace in any. Parameters that stay with the client under
-        `batch_norm: local` are trained by the last evaluation that is not at x.
+        `at` gives the gradients [..., D] of the step's mini-batch at models [..., D]. The first evaluation
+        in a step moves the running statistics of batch norm; others leave no trace. Parameters that stay
+        with the client under `batch_norm: local` are trained by the last evaluation.
         """
         return at(y)
 
@@ -347,41 +274,108 @@ class ClientRule(Declaring):
         """Direction [..., D] that a local step descends along."""
         return grad
 
-    def step_taken(self, step: Tensor, k: int, context: ClientContext) -> Tensor:
-        """The part [..., D] of the optimiser's `step` that is taken as the k-th of the round, from 0."""
-        return step
-
     def affine_form(self) -> AffineForm | None:
         """The form of `direction`, which allows faster engines; None for any other rule.
 
-        Engines rely on it without calling `direction` in each step. A rule with its own `direction`
-        declares its form beside it, or is trained step by step.
+        Engines rely on it without calling `direction` and `gradient` in each step.
         """
-        return None if _overrides(self, ClientRule, *self.described["affine_form"]) else AffineForm()
+        return AffineForm()
 
-    def finish(self, y: Tensor, context: ClientContext) -> ClientUpdate:
-        """Message and new memory of the client after its last step."""
-        return ClientUpdate(delta=y - context.x)
-
-    def receives_new_model(self) -> bool:
-        """True if the cohort receives the next model at the end of the round, and not only when
-        a client takes part again.
+    def sends(self, delta: Tensor, context: ClientContext) -> Vectors:
+        """What a client sends beside its exact change `delta` [..., D], by the names of `shared`, [..., D]
+        each.
         """
-        return False
+        return {}
 
-    def update_memory(self, update: ClientUpdate, x: Tensor, context: ClientContext) -> Vectors:
-        """The client's memory at the end of a round.
+    def remember(self, delta: Tensor, sent: Vectors, x: Tensor, context: ClientContext) -> Vectors:
+        """The client's memory at the end of a round, by the names of `memory`, given what it has `sent`.
 
-        `update.delta` is the change as the server decoded it, or the exact one if the compressor
-        sends the rest later (`Compressor.telescopes`). Memory that must agree with the server's is
-        computed here and not in `finish`. `context` is the round's; x [D] is the next model, for
-        rules that receive it.
+        `delta` [..., D] is the change that `remembers` says; if the compressor sends the rest later
+        (`Compressor.telescopes`), it is the exact one. x [D] is the next model, for rules that need it.
         """
-        return update.memory
+        return {}
+
+    def move_shared(self, shared: Vectors, sent: Vectors, cohort: Cohort) -> Vectors:
+        """The shared vectors [D] after the server has received `sent` [M, D]."""
+        return shared
+
+
+@dataclass(frozen=True)
+class Models(Declaring):
+    """Which models the server keeps and a client trains, and which parameters travel; by default one model,
+    all of whose parameters do.
+
+    A client trains one vector y [..., T] of all its models, one after another. Only the first is sent.
+    """
+
+    described: ClassVar[Described] = {
+        "plain": Statement(("gradient", "direction", "taken"), "`plain = False`")
+    }
+    assures: ClassVar[Assurances] = Rule.assures
+    """Statements about privacy; see `Rule.assures`."""
+    memory: ClassVar[tuple[str, ...]] = ()
+    """Names of the vectors that each client keeps, of any length. Clients without any begin at x."""
+    trained: ClassVar[int] = 1
+    """How many models a client trains; the personal model is made from the last."""
+    plain: ClassVar[bool] = True
+    """True if each local step is the solver's, along the rule's direction."""
+    full_gradient: ClassVar[bool] = False
+    """True if each client computes its full gradient at its personal model before it trains."""
+
+    kept: int = 1
+    """k, how many models the server keeps. Each client receives all, and uses the one with the lowest
+    loss over its training samples. They are one vector x [k D], one after another.
+    """
+    spread: float = 0.0
+    """Standard deviation of the noise by which several models are set apart at the start."""
+    stays: Tensor | None = field(default=None, compare=False)
+    """[D] true for the parameters that stay with each client, with running statistics of their layers; None
+    if there are none, and before the network is known.
+    """
+    overlap: bool = False
+    """True if several models of the server have some parameters in common."""
+    common: Tensor | None = field(default=None, compare=False)
+    """[D] true for these; None if there are none, and before the network is known."""
+
+    def for_model(self, coordinates: Mapping[str, Tensor]) -> Models:
+        """The models of a network whose parameters have these names and `coordinates` in x, integers of
+        the parameter's shape, in the order of its layers.
+
+        Raises SpecificationError if they do not fit the network.
+        """
+        return self
+
+    def start(self, x: Tensor) -> Vectors:
+        """Initial values of the memory, given the first model x [D]."""
+        return {}
+
+    def starting_point(self, x: Tensor, memory: Vectors) -> Tensor:
+        """[..., T] the vector that training begins at, given x [D], or [..., D] of each client."""
+        return x
+
+    def gradient(self, at: Callable[[Tensor], Tensor], y: Tensor, context: ClientContext) -> Tensor:
+        """The `grad` [..., T - D] of the models beside the first, in a local step at y [..., T].
+
+        `at` gives gradients as in `Rule.gradient`. The first evaluations, one for each model in order, move
+        the running statistics of that model's batch norm.
+        """
+        return y[..., :0]
+
+    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
+        """Direction [..., T - D] of the models beside the first, given their `grad`, and y [..., T]."""
+        return grad
+
+    def taken(self, step: Tensor, k: int, context: ClientContext) -> Tensor:
+        """The part [..., T] of the optimiser's `step` that is taken as the k-th of the round, from 0."""
+        return step
+
+    def remember(self, y: Tensor, context: ClientContext) -> Vectors:
+        """The client's memory after its last step, at y [..., T]."""
+        return {}
 
     def personal_model(self, x: Tensor, memory: Vectors) -> Tensor:
-        """The personal models [..., D] of clients with `memory` [..., D] each, given x [D]; [D] if it
-        is the same for all.
+        """The personal models [..., D] of clients with this `memory`, given x [D]; [D] if it is the same
+        for all.
         """
         return x
 
@@ -389,42 +383,51 @@ class ClientRule(Declaring):
         """Training of each personal model before it is evaluated; None if there is none."""
         return None
 
-    def update_shared(self, shared: Vectors, sent: Vectors, cohort: Cohort) -> Vectors:
-        """The shared vectors [D] after the server has received `sent` [M, D]."""
-        return shared
 
-    def adaptive_parameters(self) -> Mapping[str, float]:
-        """Initial values of the parameters that the server adapts after each round.
+@dataclass(frozen=True)
+class Exchange:
+    """Each round begins with an exchange: full gradients up, their weighted mean down.
 
-        If there are none, training losses are not computed.
-        """
-        return {}
+    Compression then applies to these, and models are sent exactly.
+    """
 
-    def with_parameters(self, parameters: Mapping[str, float]) -> ClientRule:
-        """The rule of a round with the adapted `parameters`."""
-        return self
+    first: FirstExchange = "compressed"
+    """The exchange of round 1: compressed like any other, exact, or skipped (mean gradient zero)."""
 
-    def adapt_parameters(self, parameters: Mapping[str, float], loss: float) -> Mapping[str, float]:
+
+@dataclass(frozen=True)
+class Tuner:
+    """Parameters of the rule that the server adapts to the training loss of its model."""
+
+    def start(self) -> Mapping[str, float]:
+        """Initial values."""
+        raise NotImplementedError
+
+    def tuned(self, rule: Rule, parameters: Mapping[str, float]) -> Rule:
+        """The rule of a round with these `parameters`."""
+        raise NotImplementedError
+
+    def adapt(self, parameters: Mapping[str, float], loss: float) -> Mapping[str, float]:
         """The parameters after a round that led to a model with training loss f(x) = `loss`.
 
         The first call is given the loss of the first model.
         """
-        return parameters
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Solver(Declaring):
     """The local optimiser; by default gradient descent: y <- y - eta_k d.
 
-    d is the client's `direction`. Its state is new in every round, so nothing of it is kept between
-    rounds. Written for one client [D], it serves a cohort [M, D] too.
+    d is the rule's direction at g + weight_decay y, and prox_mu (y - x), clipped. The state is new in
+    every round, so nothing of it is kept between rounds. Written for one client [D], it serves a
+    cohort [M, D] too.
     """
 
     assures: ClassVar[Assurances] = frozenset({Assurance.OWN_DATA, Assurance.NOISY_GRADIENTS})
-    """Statements about privacy; see `ClientRule.assures`."""
+    """Statements about privacy; see `Rule.assures`."""
     described: ClassVar[Described] = {
-        "momentum_form": ("step", "direction", "descend"),
-        "is_linear": ("step", "direction", "descend", "momentum_form"),
+        "momentum_form": Statement(("step",), "`def momentum_form(self): return None`")
     }
 
     weight_decay: float = 0.0
@@ -447,41 +450,7 @@ class Solver(Declaring):
 
     def momentum_form(self) -> float | None:
         """rho if `step` is v <- rho v + d, which allows faster engines; None for any other step."""
-        return None if _overrides(self, Solver, *self.described["momentum_form"]) else 0.0
-
-    def is_linear(self) -> bool:
-        """True if y - x is linear in the gradients, so that the normaliser ||a_i||_1 exists
-        (FedNova, Section III).
-        """
-        return self.clip_norm is None and self.momentum_form() is not None
-
-    def direction(self, rule: ClientRule, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
-        """The vector d [..., D] that the optimiser descends along, before clipping: the rule's
-        direction at g + weight_decay y, and prox_mu (y - x).
-        """
-        if self.weight_decay:
-            grad = grad + self.weight_decay * y
-        direction = rule.direction(grad, y, context)
-        if self.prox_mu:
-            direction = direction + self.prox_mu * (y - context.x)
-        return direction
-
-    def descend(
-        self, rule: ClientRule, grad: Tensor, y: Tensor, state: Vectors, k: int, context: ClientContext
-    ) -> tuple[Tensor, Vectors]:
-        """The `step` along d min(1, clip_norm / (|d| + 1e-6)), as `torch.nn.utils.clip_grad_norm_`
-        clips, and the new state.
-        """
-        direction = self.direction(rule, grad, y, context)
-        if self.clip_norm is not None:
-            models = rule.models_trained()
-            # Each model by itself, as if the others were not there.
-            parts = direction if models == 1 else direction.reshape(*direction.shape[:-1], models, -1)
-            norm = parts.norm(dim=-1, keepdim=True)
-            parts = parts * (self.clip_norm / (norm + 1e-6)).clamp(max=1.0)
-            direction = parts if models == 1 else parts.flatten(-2)
-        step, state = self.step(direction, y, state, k)
-        return rule.step_taken(step, k, context), state
+        return 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -501,18 +470,30 @@ class Aggregate:
 
 
 @dataclass(frozen=True)
-class Aggregator:
+class Aggregator(Declaring):
     """Combines the deltas of a cohort into one direction; by default their weighted mean.
 
     An aggregator that needs only weighted sums of the deltas declares them: deltas are then summed
     as clients train, and never stored.
     """
 
+    described: ClassVar[Described] = {
+        "combine": Statement(("weighted_sums",), "the direction that it makes of these sums")
+    }
     assures: ClassVar[Assurances] = frozenset({Assurance.CHANGE_ALONE, Assurance.NOISY_GRADIENTS})
-    """Statements about privacy, see `ClientRule.assures`; `needs_losses` need not be taken out."""
+    """Statements about privacy, see `Rule.assures`; losses that it `needs` need not be taken out."""
+    drops_changes: ClassVar[bool] = False
+    """True if it leaves out changes that are not finite, and says which in `Aggregate.dropped`.
+
+    All that such a client sent is then left out, and the client keeps the memory it had.
+    """
+    moves_alone: ClassVar[bool] = False
+    """True if the model changes even in a round that no client reaches: `combine` is then given a cohort of
+    none.
+    """
 
     def for_model(self, coordinates: Mapping[str, Tensor]) -> Aggregator:
-        """The aggregator for a model with these `coordinates`; see `ClientRule.for_model`."""
+        """The aggregator for a model with these `coordinates`; see `Models.for_model`."""
         return self
 
     def start(self, x: Tensor) -> Vectors:
@@ -525,17 +506,11 @@ class Aggregator:
         """
         return 0, 0
 
-    def needs_normaliser(self) -> bool:
-        """True if it reads `Cohort.normaliser`; see `ClientRule.needs_normaliser`."""
-        return False
-
-    def needs_order(self) -> bool:
-        """True if it reads `Cohort.order`."""
-        return False
-
-    def needs_losses(self) -> bool:
-        """True if it reads `Cohort.losses`: each client then sends its loss, one number more."""
-        return False
+    def needs(self) -> frozenset[CohortNeed]:
+        """What it reads of a cohort beside weights, shares and steps. With `losses`, each client sends its
+        loss, one number more.
+        """
+        return frozenset()
 
     def coefficients(self, cohort: Cohort) -> Tensor:
         """c_i [M]: coefficients of the deltas in the direction, if they do not depend on the
@@ -554,19 +529,6 @@ class Aggregator:
         them from streams keyed by `seed` and `round`.
         """
         return self
-
-    def drops_changes(self) -> bool:
-        """True if it leaves out changes that are not finite, and says which in `Aggregate.dropped`.
-
-        All that such a client sent is then left out, and the client keeps the memory it had.
-        """
-        return False
-
-    def moves_alone(self) -> bool:
-        """True if the model changes even in a round that no client reaches: `combine` is then given
-        a cohort of none.
-        """
-        return False
 
     def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
         """Combine the sums [K, D], or each delta [M, D]; by default sum_i c_i delta_i."""
@@ -593,8 +555,10 @@ class Compressor(Declaring):
     """Compression of a message [..., D]; by default none."""
 
     assures: ClassVar[Assurances] = frozenset({Assurance.AS_CLIPPED, Assurance.NOISY_GRADIENTS})
-    """Statements about privacy; see `ClientRule.assures`."""
-    described: ClassVar[Described] = {"telescopes": ("feed_back",)}
+    """Statements about privacy; see `Rule.assures`."""
+    described: ClassVar[Described] = {
+        "telescopes": Statement(("feed_back",), "`def telescopes(self): return False`")
+    }
 
     error_feedback: bool = False
 
@@ -624,40 +588,79 @@ class Compressor(Declaring):
         """True if what a message leaves out is sent later: the messages received so far and what
         the sender keeps add up to the messages that were meant.
 
-        Clients then settle their memory with the message they meant, else with what was received. A
-        compressor with its own `feed_back` declares it beside it.
+        Clients then settle their memory with the message they meant, else with what was received.
         """
-        return self.error_feedback and not _overrides(self, Compressor, "feed_back")
+        return self.error_feedback
 
     def message_bytes(self, dim: int, word: int) -> int:
         """Bytes on the wire for one message of D = `dim` numbers of `word` bytes."""
         return dim * word
 
 
-def models_bytes(rule: ClientRule, downlink: Compressor, dim: int, word: int) -> int:
+def regularised(
+    solver: Solver, direction: Callable[[Tensor], Tensor], grad: Tensor, y: Tensor, x: Tensor
+) -> Tensor:
+    """The `direction` at g + weight_decay y, and prox_mu (y - x), with the numbers of the solver."""
+    found = direction(grad + solver.weight_decay * y if solver.weight_decay else grad)
+    return found + solver.prox_mu * (y - x) if solver.prox_mu else found
+
+
+def is_linear(solver: Solver) -> bool:
+    """True if y - x is linear in the gradients, so that the normaliser ||a_i||_1 exists (FedNova,
+    Section III).
+    """
+    return solver.clip_norm is None and solver.momentum_form() is not None
+
+
+def parameters_sent(models: Models, dim: int) -> int:
+    """How many of the D = `dim` parameters of a model travel in either direction."""
+    return dim if models.stays is None else dim - int(models.stays.sum())
+
+
+def parameters_received(models: Models, dim: int) -> int:
+    """How many numbers of the server's models of D = `dim` parameters a client receives; parameters that
+    the models have in common count once.
+    """
+    common = 0 if models.common is None else int(models.common.sum())
+    return common + models.kept * (parameters_sent(models, dim) - common)
+
+
+def models_bytes(models: Models, downlink: Compressor, dim: int, word: int) -> int:
     """Bytes of a message of all models of the server, of D = `dim` numbers of `word` bytes each.
 
     Each is compressed by itself. Parts that they have in common are sent once, never compressed.
     """
     if downlink == Compressor():
-        return downlink.message_bytes(rule.parameters_received(dim), word)
-    return rule.models_kept() * downlink.message_bytes(rule.parameters_sent(dim), word)
+        return downlink.message_bytes(parameters_received(models, dim), word)
+    return models.kept * downlink.message_bytes(parameters_sent(models, dim), word)
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A federated algorithm: four independent choices and the local solver."""
+    """A federated algorithm in parts, and the local solver."""
 
-    rule: ClientRule = ClientRule()
+    rule: Rule = Rule()
+    models: Models = Models()
+    exchange: Exchange | None = None
+    tuner: Tuner | None = None
     aggregator: Aggregator = Aggregator()
     server: ServerOptimiser = ServerOptimiser()
     solver: Solver = Solver()
     uplink: Compressor = Compressor()
     downlink: Compressor = Compressor()
 
+    def for_model(self, coordinates: Mapping[str, Tensor]) -> Algorithm:
+        """The algorithm for a network; see `Models.for_model`."""
+        models, aggregator = self.models.for_model(coordinates), self.aggregator.for_model(coordinates)
+        return replace(self, models=models, aggregator=aggregator)
+
+    def tuned(self, parameters: Mapping[str, float]) -> Algorithm:
+        """The algorithm of a round with parameters that the server adapts."""
+        return self if self.tuner is None else replace(self, rule=self.tuner.tuned(self.rule, parameters))
+
     def starts_at_x(self) -> bool:
-        """True if all clients begin their local training at x."""
-        return type(self.rule).starting_point is ClientRule.starting_point
+        """True if all clients begin their local training at the server's model."""
+        return not self.models.memory
 
     def is_affine(self) -> bool:
         """True if local training is the recursion v <- rho v + g + mu (y - x) + offset,
@@ -665,7 +668,8 @@ class Algorithm:
         """
         solver = self.solver
         return (
-            self.rule.affine_form() is not None
+            self.models.plain
+            and self.rule.affine_form() is not None
             and solver.momentum_form() is not None
             and solver.clip_norm is None
         )

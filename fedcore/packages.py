@@ -27,7 +27,7 @@ from fedcore.block import Block, kind_of
 from fedcore.errors import ExtensionError
 
 PREFIX = "fedq."
-INTERFACE = (1, 1)
+INTERFACE = (2, 0)
 """Version of `fedq.extensions`: components of the same major version and no later minor version work."""
 
 

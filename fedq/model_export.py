@@ -122,7 +122,7 @@ def network_of(model: TrainedModel, uploads: Path | None = None) -> nn.Module:
         )
     if spec.problem.model is None:
         raise ExportError("the problem has no network: its model is the vector x of the safetensors file")
-    count = 1 if isinstance(spec.algorithm, StandIn) else spec.algorithm.rule().models_kept()
+    count = 1 if isinstance(spec.algorithm, StandIn) else spec.algorithm.models().kept
     if count > 1:
         raise ExportError(
             f"the run has {count} models, of which one can be exported at a time: take the parameters from"

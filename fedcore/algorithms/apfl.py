@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.ditto import SecondModel
-from fedcore.core import ClientContext, ClientRule, ClientUpdate, Vectors
-from fedcore.lazy import torch
+from fedcore.core import ClientContext, Models, Vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 class Mixture(SecondModel):
     """v descends along the gradient of F_i(alpha v + (1 - alpha) w) over v."""
 
-    assures = ClientRule.assures
+    assures = Models.assures
 
     alpha: float = 0.5
 
@@ -33,10 +32,12 @@ class Mixture(SecondModel):
         """alpha in this round, the same for all or [..., 1]."""
         return self.alpha
 
+    plain = False
+
     def gradient(self, at: Callable[[Tensor], Tensor], y: Tensor, context: ClientContext) -> Tensor:
         w, v = y.chunk(2, -1)
         alpha = self.share(context)
-        return torch.cat([at(w), alpha * at(self.mixed(alpha, v, w))], -1)
+        return alpha * at(self.mixed(alpha, v, w))
 
     def personal_model(self, x: Tensor, memory: Vectors) -> Tensor:
         return self.mixed(self.alpha, memory["personal"], x)
@@ -48,19 +49,13 @@ class AdaptiveMixture(Mixture):
     one projected gradient step as a round begins.
     """
 
-    assures = ClientRule.assures
+    assures = Models.assures
 
-    def memory(self) -> tuple[str, ...]:
-        return (*super().memory(), "alpha")
+    memory = (*Mixture.memory, "alpha")
+    full_gradient = True
 
     def start(self, x: Tensor) -> Vectors:
         return {**super().start(x), "alpha": x.new_full((1,), self.alpha)}
-
-    def needs_full_gradient(self) -> bool:
-        return True
-
-    def full_gradient_at(self, context: ClientContext) -> Tensor:
-        return self.personal_model(context.x, context.memory)
 
     def share(self, context: ClientContext) -> Tensor:
         assert context.full_gradient is not None
@@ -69,9 +64,8 @@ class AdaptiveMixture(Mixture):
         alpha: Tensor = context.memory["alpha"] - context.lr * slope
         return alpha.clamp(0, 1)
 
-    def finish(self, y: Tensor, context: ClientContext) -> ClientUpdate:
-        update = super().finish(y, context)
-        return replace(update, memory={**update.memory, "alpha": self.share(context)})
+    def remember(self, y: Tensor, context: ClientContext) -> Vectors:
+        return {**super().remember(y, context), "alpha": self.share(context)}
 
     def personal_model(self, x: Tensor, memory: Vectors) -> Tensor:
         return self.mixed(memory["alpha"], memory["personal"], x)
@@ -108,5 +102,5 @@ class Apfl(AlgorithmSpec):
     adaptive: bool = False
     """Let each client learn its own alpha."""
 
-    def rule(self) -> ClientRule:
-        return AdaptiveMixture(self.alpha) if self.adaptive else Mixture(self.alpha)
+    def models(self) -> Models:
+        return AdaptiveMixture(alpha=self.alpha) if self.adaptive else Mixture(alpha=self.alpha)

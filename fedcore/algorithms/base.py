@@ -3,7 +3,17 @@
 from typing import ClassVar, Literal, NamedTuple
 
 from fedcore.block import Block, PositiveRate
-from fedcore.core import Aggregator, ClientRule, Declaring, Described, ServerOptimiser
+from fedcore.core import (
+    Aggregator,
+    Declaring,
+    Described,
+    Exchange,
+    Models,
+    Rule,
+    ServerOptimiser,
+    Statement,
+    Tuner,
+)
 
 
 class RoundLaw(NamedTuple):
@@ -19,8 +29,14 @@ class AlgorithmSpec(Declaring, Block):
     """An algorithm and its parameters; parts that a subclass does not override are FedAvg's."""
 
     described: ClassVar[Described] = {
-        "averages_models": ("rule", "aggregator"),
-        "round_law": ("rule", "aggregator", "server"),
+        "averages_models": Statement(
+            ("rule", "models", "aggregator"), "`averages_models = False`", base_is_careful=True
+        ),
+        "round_law": Statement(
+            ("rule", "models", "exchange", "tuner", "aggregator", "server"),
+            "`def round_law(self, prox_mu, *, uniform): return None`",
+            base_is_careful=True,
+        ),
     }
 
     source: ClassVar[str]
@@ -51,9 +67,21 @@ class AlgorithmSpec(Declaring, Block):
     server_lr: PositiveRate = 1.0
     """The server's step size; short for `server: {lr: ...}`."""
 
-    def rule(self) -> ClientRule:
+    def rule(self) -> Rule:
         """The clients' rule."""
-        return ClientRule()
+        return Rule()
+
+    def models(self) -> Models:
+        """The models of server and clients."""
+        return Models()
+
+    def exchange(self) -> Exchange | None:
+        """The exchange of gradients before training; None if there is none."""
+        return None
+
+    def tuner(self) -> Tuner | None:
+        """The parameters that the server adapts; None if there are none."""
+        return None
 
     def aggregator(self) -> Aggregator:
         """The server's aggregation."""

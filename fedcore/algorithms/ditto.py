@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.block import NonNegative
-from fedcore.core import ClientContext, ClientRule, ClientUpdate, Vectors
+from fedcore.core import ClientContext, Models, Vectors
 from fedcore.lazy import torch
 
 if TYPE_CHECKING:
@@ -16,36 +16,28 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SecondModel(ClientRule):
-    """Local SGD at w from x, and beside it a second model v [..., D] of the client, in the memory
+class SecondModel(Models):
+    """Training of w from x, and beside it of a second model v [..., D] of the client, in the memory
     `personal`. Vectors of training are (w, v) [..., 2 D].
     """
 
-    assures = ClientRule.assures  # v stays with the client, and w takes one gradient in a step
-
-    def models_trained(self) -> int:
-        return 2
-
-    def memory(self) -> tuple[str, ...]:
-        return ("personal",)
+    assures = Models.assures  # v stays with the client, and w takes one gradient in a step
+    memory: ClassVar[tuple[str, ...]] = ("personal",)
+    trained = 2
+    plain = False
 
     def start(self, x: Tensor) -> Vectors:
         return {"personal": x}
 
-    def starting_point(self, context: ClientContext) -> Tensor:
-        own = context.memory["personal"]
-        return torch.cat([context.x.expand_as(own), own], -1)
-
-    def gradients_per_step(self) -> int:
-        return 2
+    def starting_point(self, x: Tensor, memory: Vectors) -> Tensor:
+        own = memory["personal"]
+        return torch.cat([x.expand_as(own), own], -1)
 
     def gradient(self, at: Callable[[Tensor], Tensor], y: Tensor, context: ClientContext) -> Tensor:
-        w, v = y.chunk(2, -1)
-        return torch.cat([at(w), at(v)], -1)
+        return at(y.chunk(2, -1)[1])
 
-    def finish(self, y: Tensor, context: ClientContext) -> ClientUpdate:
-        w, v = y.chunk(2, -1)
-        return ClientUpdate(w - context.x.chunk(2, -1)[0], memory={"personal": v})
+    def remember(self, y: Tensor, context: ClientContext) -> Vectors:
+        return {"personal": y.chunk(2, -1)[1]}
 
     def personal_model(self, x: Tensor, memory: Vectors) -> Tensor:
         return memory["personal"]
@@ -55,14 +47,14 @@ class SecondModel(ClientRule):
 class PulledToGlobal(SecondModel):
     """v descends along g_i(v) + lam (v - x)."""
 
-    assures = ClientRule.assures
+    assures = Models.assures
+    plain = False
 
     lam: float = 0.0
 
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         x, v = context.x.chunk(2, -1)[0], y.chunk(2, -1)[1]
-        global_part, personal_part = grad.chunk(2, -1)
-        return torch.cat([global_part, personal_part + self.lam * (v - x)], -1)
+        return grad + self.lam * (v - x)
 
 
 class Ditto(AlgorithmSpec):
@@ -87,5 +79,5 @@ class Ditto(AlgorithmSpec):
     lam: NonNegative = 0.1
     """lambda: how strongly personal models are pulled towards the global one."""
 
-    def rule(self) -> ClientRule:
-        return PulledToGlobal(self.lam)
+    def models(self) -> Models:
+        return PulledToGlobal(lam=self.lam)

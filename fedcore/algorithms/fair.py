@@ -9,7 +9,7 @@ from pydantic import Field
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.block import NonNegative, PositiveRate
-from fedcore.core import Aggregate, Aggregator, Cohort, Vectors
+from fedcore.core import Aggregate, Aggregator, Cohort, CohortNeed, Vectors
 from fedcore.lazy import torch
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ class FairStep(Aggregator):
     q: float
     smoothness: float
 
-    def needs_losses(self) -> bool:
-        return True
+    def needs(self) -> frozenset[CohortNeed]:
+        return frozenset({"losses"})
 
     def weighted_sums(self, cohort: Cohort) -> None:
         return None
@@ -103,8 +103,8 @@ class WorstMixture(Aggregator):
     def start(self, x: Tensor) -> Vectors:
         return {"mixture": x.new_zeros(0)}
 
-    def needs_losses(self) -> bool:
-        return True
+    def needs(self) -> frozenset[CohortNeed]:
+        return frozenset({"losses"})
 
     def weighted_sums(self, cohort: Cohort) -> None:
         return None

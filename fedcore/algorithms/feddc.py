@@ -16,9 +16,8 @@ from fedcore.core import (
     Aggregate,
     Aggregator,
     ClientContext,
-    ClientRule,
-    ClientUpdate,
     Cohort,
+    Rule,
     Vectors,
 )
 
@@ -34,11 +33,10 @@ class DriftVariables(ControlVariates):
     """
 
     assures = ControlVariates.assures
+    memory = (*ControlVariates.memory, "drift")
+    remembers = "decoded"
 
     alpha: float = 0.01
-
-    def memory(self) -> tuple[str, ...]:
-        return (*super().memory(), "drift")
 
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         drift = context.memory["drift"] + y - context.x
@@ -47,8 +45,9 @@ class DriftVariables(ControlVariates):
     def affine_form(self) -> AffineForm:
         return AffineForm(self.alpha, has_offset=True)
 
-    def update_memory(self, update: ClientUpdate, x: Tensor, context: ClientContext) -> Vectors:
-        return {**update.memory, "drift": context.memory["drift"] + update.delta}
+    def remember(self, delta: Tensor, sent: Vectors, x: Tensor, context: ClientContext) -> Vectors:
+        control = super().remember(delta, sent, x, context)
+        return {**control, "drift": context.memory["drift"] + delta}
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class FedDc(AlgorithmSpec):
     alpha: NonNegative = 0.01
     """Strength of the tie."""
 
-    def rule(self) -> ClientRule:
+    def rule(self) -> Rule:
         return DriftVariables(alpha=self.alpha)
 
     def aggregator(self) -> Aggregator:

@@ -13,9 +13,8 @@ from fedcore.core import (
     Aggregate,
     Aggregator,
     ClientContext,
-    ClientRule,
-    ClientUpdate,
     Cohort,
+    Rule,
     Vectors,
 )
 
@@ -24,17 +23,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DynamicRegulariser(ClientRule):
+class DynamicRegulariser(Rule):
     """The gradient of F_k(y) - <g_k, y> + alpha/2 |y - x|^2, with g_k <- g_k - alpha (y - x) at the
     end of the round.
     """
 
-    assures = ClientRule.assures
+    assures = Rule.assures
+    memory = ("gradient",)
+    remembers = "decoded"
 
     alpha: float = 0.1
-
-    def memory(self) -> tuple[str, ...]:
-        return ("gradient",)
 
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         return grad - context.memory["gradient"] + self.alpha * (y - context.x)
@@ -42,8 +40,8 @@ class DynamicRegulariser(ClientRule):
     def affine_form(self) -> AffineForm:
         return AffineForm(self.alpha, has_offset=True)
 
-    def update_memory(self, update: ClientUpdate, x: Tensor, context: ClientContext) -> Vectors:
-        return {"gradient": context.memory["gradient"] - self.alpha * update.delta}
+    def remember(self, delta: Tensor, sent: Vectors, x: Tensor, context: ClientContext) -> Vectors:
+        return {"gradient": context.memory["gradient"] - self.alpha * delta}
 
 
 @dataclass(frozen=True)
@@ -67,6 +65,9 @@ class MeanAndDrift(Aggregator):
         sums = cohort.weights.new_ones((2, len(cohort.weights)))
         sums[0] = cohort.weights
         return sums
+
+    def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class FedDyn(AlgorithmSpec):
     alpha: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 0.1
     """Strength of the regulariser."""
 
-    def rule(self) -> ClientRule:
+    def rule(self) -> Rule:
         return DynamicRegulariser(self.alpha)
 
     def aggregator(self) -> Aggregator:

@@ -8,26 +8,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec, RoundLaw
-from fedcore.core import AffineForm, ClientContext, ClientRule, FirstExchange
+from fedcore.core import AffineForm, ClientContext, Exchange, Need, Rule
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class GlobalGradient(ClientRule):
+class GlobalGradient(Rule):
     """y <- y - (eta / tau_i) (g_i(y) - grad F_i(x) + g), g the gathered gradient."""
 
-    start_with: FirstExchange = "exact"
-
-    def needs_full_gradient(self) -> bool:
-        return True
-
-    def exchanges_gradients(self) -> bool:
-        return True
-
-    def first_exchange(self) -> FirstExchange:
-        return self.start_with
+    def needs(self) -> frozenset[Need]:
+        return frozenset({"full_gradient"})
 
     def step_size_scale(self, steps: Tensor) -> Tensor:
         return 1 / steps
@@ -73,8 +65,11 @@ class FedLin(AlgorithmSpec):
     exchange.
     """
 
-    def rule(self) -> ClientRule:
-        return GlobalGradient(self.initial_gradient)
+    def rule(self) -> Rule:
+        return GlobalGradient()
+
+    def exchange(self) -> Exchange:
+        return Exchange(self.initial_gradient)
 
     def round_law(self, prox_mu: float, *, uniform: bool) -> RoundLaw | None:
         known = self.initial_gradient == "exact" and uniform and prox_mu == 0

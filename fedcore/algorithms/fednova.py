@@ -11,7 +11,7 @@ from pydantic import Field
 
 from fedcore.algorithms.base import AlgorithmSpec, RoundLaw
 from fedcore.algorithms.scaffold import ControlVariates
-from fedcore.core import Aggregator, ClientRule, Cohort
+from fedcore.core import Aggregator, Cohort, CohortNeed, Rule
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,8 +32,8 @@ class NormalisedAveraging(Aggregator):
 
     tau_eff: TauEff = "steps"
 
-    def needs_normaliser(self) -> bool:
-        return True
+    def needs(self) -> frozenset[CohortNeed]:
+        return frozenset({"normaliser"})
 
     def coefficients(self, cohort: Cohort) -> Tensor:
         normalised = cohort.weights / cohort.normaliser
@@ -74,8 +74,8 @@ class FedNova(AlgorithmSpec):
     W = sum_i w_i, or a number.
     """
 
-    def rule(self) -> ClientRule:
-        return ControlVariates(mean="share") if self.variance_reduction else ClientRule()
+    def rule(self) -> Rule:
+        return ControlVariates(mean="share") if self.variance_reduction else Rule()
 
     def aggregator(self) -> Aggregator:
         return NormalisedAveraging(self.tau_eff)

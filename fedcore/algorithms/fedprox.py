@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec, RoundLaw
 from fedcore.block import NonNegative
-from fedcore.core import AffineForm, ClientContext, ClientRule
+from fedcore.core import AffineForm, ClientContext, Rule, Tuner
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,21 +19,34 @@ STEP, PATIENCE = 0.1, 5
 
 
 @dataclass(frozen=True)
-class Proximal(ClientRule):
+class Proximal(Rule):
     """The gradient of h(y; x) = F(y) + mu/2 |y - x|^2."""
 
-    assures = ClientRule.assures
+    assures = Rule.assures
 
     mu: float = 0.0
-    adaptive: bool = False
 
-    def adaptive_parameters(self) -> Mapping[str, float]:
-        return {"mu": self.mu, "falls": 0.0} if self.adaptive else {}
+    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
+        return grad + self.mu * (y - context.x)
 
-    def with_parameters(self, parameters: Mapping[str, float]) -> ClientRule:
-        return replace(self, mu=parameters["mu"]) if parameters else self
+    def affine_form(self) -> AffineForm:
+        return AffineForm(self.mu)
 
-    def adapt_parameters(self, parameters: Mapping[str, float], loss: float) -> Mapping[str, float]:
+
+@dataclass(frozen=True)
+class LossDrivenMu(Tuner):
+    """mu rises by STEP after a round in which f rose, and falls by it after PATIENCE falls of f."""
+
+    mu: float
+
+    def start(self) -> Mapping[str, float]:
+        return {"mu": self.mu, "falls": 0.0}
+
+    def tuned(self, rule: Rule, parameters: Mapping[str, float]) -> Rule:
+        assert isinstance(rule, Proximal)
+        return replace(rule, mu=parameters["mu"])
+
+    def adapt(self, parameters: Mapping[str, float], loss: float) -> Mapping[str, float]:
         previous = parameters.get("loss", loss)
         mu, falls = parameters["mu"], parameters["falls"] + 1 if loss < previous else 0.0
         if loss > previous:
@@ -41,12 +54,6 @@ class Proximal(ClientRule):
         elif falls == PATIENCE:
             mu, falls = max(0.0, mu - STEP), 0.0
         return {"mu": mu, "falls": falls, "loss": loss}
-
-    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
-        return grad + self.mu * (y - context.x)
-
-    def affine_form(self) -> AffineForm:
-        return AffineForm(self.mu)
 
 
 class FedProx(AlgorithmSpec):
@@ -74,8 +81,11 @@ class FedProx(AlgorithmSpec):
     consecutive falls, not below 0 (Section 5.3.2).
     """
 
-    def rule(self) -> ClientRule:
-        return Proximal(self.mu, self.adaptive)
+    def rule(self) -> Rule:
+        return Proximal(self.mu)
+
+    def tuner(self) -> Tuner | None:
+        return LossDrivenMu(self.mu) if self.adaptive else None
 
     def round_law(self, prox_mu: float, *, uniform: bool) -> RoundLaw | None:
         return None if self.adaptive else RoundLaw("averaging", self.mu + prox_mu)

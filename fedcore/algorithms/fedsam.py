@@ -10,17 +10,17 @@ from pydantic import Field
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.assurance import Assurance
-from fedcore.core import ClientContext, ClientRule
+from fedcore.core import ClientContext, Rule
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class SharpnessAware(ClientRule):
+class SharpnessAware(Rule):
     """g = grad F_i(y + rho grad F_i(y) / |grad F_i(y)|), both on the same mini-batch."""
 
-    assures = ClientRule.assures - {Assurance.ONE_GRADIENT}
+    assures = Rule.assures - {Assurance.ONE_GRADIENT}
 
     rho: float = 0.05
 
@@ -31,6 +31,9 @@ class SharpnessAware(ClientRule):
         ascent = at(y)
         norm = ascent.norm(dim=-1, keepdim=True)
         return at(y + self.rho * ascent / (norm + (norm == 0)))
+
+    def affine_form(self) -> None:
+        return None
 
 
 class FedSam(AlgorithmSpec):
@@ -55,5 +58,5 @@ class FedSam(AlgorithmSpec):
     rho: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 0.05
     """Radius of the neighbourhood."""
 
-    def rule(self) -> ClientRule:
+    def rule(self) -> Rule:
         return SharpnessAware(self.rho)

@@ -8,24 +8,23 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.core import AffineForm, Aggregator, ClientContext, ClientRule, ClientUpdate, Cohort, Vectors
+from fedcore.core import AffineForm, Aggregator, ClientContext, Cohort, Rule, Vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Splitting(ClientRule):
+class Splitting(Rule):
     """The gradient of F_i(y) + 1/(2s) |y - (2x - z_i)|^2, with z_i <- z_i + 2 (y - x) at the end of
     the round.
     """
 
-    assures = ClientRule.assures
+    assures = Rule.assures
+    memory = ("z",)
+    remembers = "decoded"
 
     s: float = 1.0
-
-    def memory(self) -> tuple[str, ...]:
-        return ("z",)
 
     def start(self, x: Tensor) -> Vectors:
         return {"z": x}
@@ -37,8 +36,8 @@ class Splitting(ClientRule):
     def affine_form(self) -> AffineForm:
         return AffineForm(1 / self.s, has_offset=True)
 
-    def update_memory(self, update: ClientUpdate, x: Tensor, context: ClientContext) -> Vectors:
-        return {"z": context.memory["z"] + 2 * update.delta}
+    def remember(self, delta: Tensor, sent: Vectors, x: Tensor, context: ClientContext) -> Vectors:
+        return {"z": context.memory["z"] + 2 * delta}
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class FedSplit(AlgorithmSpec):
     s: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
     """Step size of the proximal steps."""
 
-    def rule(self) -> ClientRule:
+    def rule(self) -> Rule:
         return Splitting(self.s)
 
     def aggregator(self) -> Aggregator:

@@ -6,26 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.core import AffineForm, ClientContext, ClientRule
+from fedcore.core import AffineForm, ClientContext, Exchange, Need, Rule
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class VarianceReduced(ClientRule):
+class VarianceReduced(Rule):
     """y <- y - (h / tau_i) (g_i(y) - g_i(x) + g), both g_i over the step's mini-batch and g the
     gathered gradient.
     """
 
-    def needs_full_gradient(self) -> bool:
-        return True
-
-    def exchanges_gradients(self) -> bool:
-        return True
-
-    def subtracts_gradient_at_x(self) -> bool:
-        return True
+    def needs(self) -> frozenset[Need]:
+        return frozenset({"full_gradient", "gradient_at_x"})
 
     def step_size_scale(self, steps: Tensor) -> Tensor:
         return 1 / steps
@@ -61,5 +55,8 @@ class FedSvrg(AlgorithmSpec):
 
     kind: Literal["fedsvrg"] = "fedsvrg"
 
-    def rule(self) -> ClientRule:
+    def rule(self) -> Rule:
         return VarianceReduced()
+
+    def exchange(self) -> Exchange:
+        return Exchange()

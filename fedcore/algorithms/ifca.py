@@ -11,7 +11,7 @@ from pydantic import Field
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.personal_layers import Layers, mask_of
 from fedcore.block import NonNegative
-from fedcore.core import Aggregate, Aggregator, ClientRule, Cohort, Vectors
+from fedcore.core import Aggregate, Aggregator, Cohort, Models, Vectors
 from fedcore.lazy import torch
 
 if TYPE_CHECKING:
@@ -27,35 +27,15 @@ def shared_by_clusters(head: Layers | None, coordinates: Mapping[str, Tensor]) -
 
 
 @dataclass(frozen=True)
-class OneOfSeveral(ClientRule):
-    """Local SGD from the model with the lowest loss."""
+class OneOfSeveral(Models):
+    """Each client trains the model with the lowest loss; all layers but the `head` are common."""
 
-    assures = ClientRule.assures
+    assures = Models.assures
 
-    models: int = 1
-    spread: float = 0.0
     head: Layers | None = None
-    mask: Tensor | None = field(default=None, compare=False)
-    """[D] true for shared parameters; None if there are none, and before the model is known."""
 
-    def for_model(self, coordinates: Mapping[str, Tensor]) -> ClientRule:
-        return replace(self, mask=shared_by_clusters(self.head, coordinates))
-
-    def models_kept(self) -> int:
-        return self.models
-
-    def initial_spread(self) -> float:
-        return self.spread
-
-    def shares_parameters(self) -> bool:
-        return self.head is not None
-
-    def with_shared_parameters(self, models: Tensor) -> Tensor:
-        return models if self.mask is None else torch.where(self.mask, models[0], models)
-
-    def parameters_received(self, dim: int) -> int:
-        shared = 0 if self.mask is None else int(self.mask.sum())
-        return shared + self.models * (dim - shared)
+    def for_model(self, coordinates: Mapping[str, Tensor]) -> Models:
+        return replace(self, common=shared_by_clusters(self.head, coordinates))
 
 
 @dataclass(frozen=True)
@@ -72,7 +52,7 @@ class ClusterAverage(Aggregator):
     scaled: bool = False
     head: Layers | None = None
     mask: Tensor | None = field(default=None, compare=False)
-    """[D] true for shared parameters; see `OneOfSeveral.mask`."""
+    """[D] true for shared parameters; see `Models.common`."""
 
     def for_model(self, coordinates: Mapping[str, Tensor]) -> Aggregator:
         return replace(self, mask=shared_by_clusters(self.head, coordinates))
@@ -150,8 +130,8 @@ class Ifca(AlgorithmSpec):
     names of layers. All others are shared by the clusters (default: nothing is shared).
     """
 
-    def rule(self) -> ClientRule:
-        return OneOfSeveral(self.clusters, self.spread, self.head)
+    def models(self) -> Models:
+        return OneOfSeveral(self.clusters, self.spread, overlap=self.head is not None, head=self.head)
 
     def aggregator(self) -> Aggregator:
         return ClusterAverage(self.clusters, scaled=self.averaging == "gradients", head=self.head)

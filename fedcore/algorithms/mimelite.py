@@ -8,34 +8,35 @@ from typing import TYPE_CHECKING, Literal
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.assurance import Assurance
 from fedcore.block import Decay
-from fedcore.core import ClientContext, ClientRule, ClientUpdate, Cohort, Vectors
+from fedcore.core import ClientContext, Cohort, Need, Rule, Vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class ServerMomentum(ClientRule):
+class ServerMomentum(Rule):
     """y <- y - eta ((1 - beta) g_i(y) + beta m), with the momentum m of the server."""
 
-    assures = ClientRule.assures - {Assurance.CHANGE_ALONE, Assurance.NOISY_GRADIENTS}
+    assures = Rule.assures - {Assurance.CHANGE_ALONE, Assurance.NOISY_GRADIENTS}
+    shared = ("momentum",)
 
     beta: float = 0.9
 
-    def shared(self) -> tuple[str, ...]:
-        return ("momentum",)
-
-    def needs_full_gradient(self) -> bool:
-        return True
+    def needs(self) -> frozenset[Need]:
+        return frozenset({"full_gradient"})
 
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         return (1 - self.beta) * grad + self.beta * context.shared["momentum"]
 
-    def finish(self, y: Tensor, context: ClientContext) -> ClientUpdate:
-        assert context.full_gradient is not None
-        return ClientUpdate(y - context.x, shared={"momentum": context.full_gradient})
+    def affine_form(self) -> None:
+        return None
 
-    def update_shared(self, shared: Vectors, sent: Vectors, cohort: Cohort) -> Vectors:
+    def sends(self, delta: Tensor, context: ClientContext) -> Vectors:
+        assert context.full_gradient is not None
+        return {"momentum": context.full_gradient}
+
+    def move_shared(self, shared: Vectors, sent: Vectors, cohort: Cohort) -> Vectors:
         mean = cohort.mean(sent["momentum"])
         return {"momentum": (1 - self.beta) * mean + self.beta * shared["momentum"]}
 
@@ -63,5 +64,5 @@ class MimeLite(AlgorithmSpec):
     beta: Decay = 0.9
     """Momentum."""
 
-    def rule(self) -> ClientRule:
+    def rule(self) -> Rule:
         return ServerMomentum(self.beta)

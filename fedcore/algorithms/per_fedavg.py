@@ -11,17 +11,17 @@ from pydantic import Field
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.assurance import Assurance
 from fedcore.block import NonNegative, PositiveRate
-from fedcore.core import Adaptation, ClientContext, ClientRule
+from fedcore.core import Adaptation, ClientContext, Models, Rule
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class StepAhead(ClientRule):
+class StepAhead(Rule):
     """The gradient after a step of size alpha, g_i(y - alpha g_i(y))."""
 
-    assures = ClientRule.assures - {Assurance.ONE_GRADIENT}
+    assures = Rule.assures - {Assurance.ONE_GRADIENT}
 
     alpha: float = 0.0
 
@@ -31,8 +31,8 @@ class StepAhead(ClientRule):
     def gradient(self, at: Callable[[Tensor], Tensor], y: Tensor, context: ClientContext) -> Tensor:
         return at(y - self.alpha * at(y))
 
-    def adaptation(self) -> Adaptation | None:
-        return Adaptation(1, self.alpha) if self.alpha else None
+    def affine_form(self) -> None:
+        return None
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,21 @@ class WithHessianProduct(StepAhead):
         ahead = super().gradient(at, y, context)
         shift = self.delta * ahead
         return ahead - self.alpha * (at(y + shift) - at(y - shift)) / (2 * self.delta)
+
+    def affine_form(self) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class Adapted(Models):
+    """Each client trains the model once more before it is evaluated."""
+
+    assures = Models.assures
+
+    training: Adaptation | None = None
+
+    def adaptation(self) -> Adaptation | None:
+        return self.training
 
 
 class PerFedAvg(AlgorithmSpec):
@@ -88,19 +103,22 @@ class PerFedAvg(AlgorithmSpec):
     float32.
     """
 
-    def rule(self) -> ClientRule:
+    def rule(self) -> Rule:
         if self.hessian == "none" or not self.alpha:
             return StepAhead(self.alpha)
         return WithHessianProduct(self.alpha, self.delta)
 
+    def models(self) -> Models:
+        return Adapted(training=Adaptation(1, self.alpha) if self.alpha else None)
+
 
 @dataclass(frozen=True)
-class MoreauGradient(ClientRule):
+class MoreauGradient(Rule):
     """lam (y - theta), the gradient at y of min_theta F_i(theta) + lam/2 |theta - y|^2, with theta from
     `steps` gradient steps.
     """
 
-    assures = ClientRule.assures - {Assurance.ONE_GRADIENT}
+    assures = Rule.assures - {Assurance.ONE_GRADIENT}
 
     lam: float
     steps: int
@@ -115,8 +133,8 @@ class MoreauGradient(ClientRule):
             theta = theta - self.lr * (at(theta) + self.lam * (theta - y))
         return self.lam * (y - theta)
 
-    def adaptation(self) -> Adaptation:
-        return Adaptation(self.steps, self.lr, self.lam)
+    def affine_form(self) -> None:
+        return None
 
 
 class PFedMe(AlgorithmSpec):
@@ -146,5 +164,8 @@ class PFedMe(AlgorithmSpec):
     inner_lr: PositiveRate = 0.01
     """Step size of these."""
 
-    def rule(self) -> ClientRule:
+    def rule(self) -> Rule:
         return MoreauGradient(self.lam, self.inner_steps, self.inner_lr)
+
+    def models(self) -> Models:
+        return Adapted(training=Adaptation(self.inner_steps, self.inner_lr, self.lam))

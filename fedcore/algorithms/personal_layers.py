@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.core import ClientContext, ClientRule, ClientUpdate, Vectors
+from fedcore.core import ClientContext, Models, Vectors
 from fedcore.errors import SpecificationError
 from fedcore.lazy import torch
 
@@ -57,65 +57,62 @@ def mask_of(layers: Layers, coordinates: Mapping[str, Tensor], pointer: str) -> 
 
 
 @dataclass(frozen=True)
-class PersonalLayers(ClientRule):
-    """Local SGD on all layers; the personal ones continue from where the client left them.
+class PersonalLayers(Models):
+    """Training of all layers; the personal ones continue from where the client left them.
 
     Memory `personal` is the client's model after its last round, of which the personal layers are
     used. The change that is sent is zero in the personal layers; they are not counted in traffic.
     """
 
-    assures = ClientRule.assures
+    assures = Models.assures
+    memory = ("personal",)
 
-    layers: Layers
-    pointer: str
+    layers: Layers = 0
+    pointer: str = ""
     """Field of the specification that names them, for errors."""
     others: bool = False
     """True if all layers but these are personal."""
-    mask: Tensor | None = field(default=None, compare=False)
-    """[D] true for personal parameters; None before the model is known."""
 
-    def for_model(self, coordinates: Mapping[str, Tensor]) -> ClientRule:
+    def for_model(self, coordinates: Mapping[str, Tensor]) -> Models:
         mask = mask_of(self.layers, coordinates, self.pointer)
-        return replace(self, mask=~mask if self.others else mask)
-
-    def personal_parameters(self) -> Tensor | None:
-        return self.mask
-
-    def memory(self) -> tuple[str, ...]:
-        return ("personal",)
+        return replace(self, stays=~mask if self.others else mask)
 
     def start(self, x: Tensor) -> Vectors:
         return {"personal": x}
 
-    def starting_point(self, context: ClientContext) -> Tensor:
-        return self.personal_model(context.x, context.memory)
+    def starting_point(self, x: Tensor, memory: Vectors) -> Tensor:
+        return self.personal_model(x, memory)
 
-    def finish(self, y: Tensor, context: ClientContext) -> ClientUpdate:
-        return ClientUpdate((y - context.x).masked_fill(self._personal(), 0.0), memory={"personal": y})
+    def remember(self, y: Tensor, context: ClientContext) -> Vectors:
+        return {"personal": y}
 
     def personal_model(self, x: Tensor, memory: Vectors) -> Tensor:
         return memory["personal"].where(self._personal(), x)
 
     def _personal(self) -> Tensor:
-        assert self.mask is not None, "for_model comes first"
-        return self.mask
+        assert self.stays is not None, "for_model comes first"
+        return self.stays
 
 
 @dataclass(frozen=True)
 class Alternating(PersonalLayers):
     """Steps of the personal layers alone, then `shared_steps` of the others alone."""
 
-    assures = ClientRule.assures
+    assures = Models.assures
+    plain = False
 
     shared_steps: int = 1
+    head: Tensor | None = field(default=None, compare=False)
+    """[D] true for the personal layers. Nothing travels, so that all stays, if no step moves the others."""
 
-    def parameters_sent(self, dim: int) -> int:
-        # What no client trains is what all have.
-        return super().parameters_sent(dim) if self.shared_steps else 0
+    def for_model(self, coordinates: Mapping[str, Tensor]) -> Models:
+        head = mask_of(self.layers, coordinates, self.pointer)
+        return replace(self, head=head, stays=head if self.shared_steps else torch.ones_like(head))
 
-    def step_taken(self, step: Tensor, k: int, context: ClientContext) -> Tensor:
+    def taken(self, step: Tensor, k: int, context: ClientContext) -> Tensor:
+        assert self.head is not None, "for_model comes first"
         moves_shared = k >= context.steps - self.shared_steps
-        return step.masked_fill(self._personal() == moves_shared, 0.0)
+        return step.masked_fill(self.head == moves_shared, 0.0)
 
 
 class FedPer(AlgorithmSpec):
@@ -140,8 +137,8 @@ class FedPer(AlgorithmSpec):
     layers.
     """
 
-    def rule(self) -> ClientRule:
-        return PersonalLayers(self.head, "/algorithm/head")
+    def models(self) -> Models:
+        return PersonalLayers(layers=self.head, pointer="/algorithm/head")
 
 
 class LgFedAvg(AlgorithmSpec):
@@ -168,8 +165,8 @@ class LgFedAvg(AlgorithmSpec):
     global_layers: Layers = 1
     """The averaged layers: their number, counted from the last layer, or the names of layers."""
 
-    def rule(self) -> ClientRule:
-        return PersonalLayers(self.global_layers, "/algorithm/global_layers", others=True)
+    def models(self) -> Models:
+        return PersonalLayers(layers=self.global_layers, pointer="/algorithm/global_layers", others=True)
 
 
 class FedRep(AlgorithmSpec):
@@ -200,5 +197,5 @@ class FedRep(AlgorithmSpec):
     body_steps: Annotated[int, Field(ge=0, le=1_000_000)] = 1
     """How many of a client's last local steps train the representation."""
 
-    def rule(self) -> ClientRule:
-        return Alternating(self.head, "/algorithm/head", shared_steps=self.body_steps)
+    def models(self) -> Models:
+        return Alternating(layers=self.head, pointer="/algorithm/head", shared_steps=self.body_steps)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from fedcore.algorithms.aggregators import AggregatorSpec
 from fedcore.algorithms.min_norm import CHUNK, inner_products
 from fedcore.block import MAX_CLIENTS, PositiveRate, floor_share
-from fedcore.core import Aggregate, Aggregator, Cohort, Vectors, clip_factors, find_overridden
+from fedcore.core import Aggregate, Aggregator, Cohort, CohortNeed, Statement, Vectors, clip_factors
 from fedcore.errors import SpecificationError
 from fedcore.lazy import torch
 
@@ -35,11 +35,19 @@ class RobustAggregator(Aggregator):
     are more of them than the aggregator withstands, or too few others for it to withstand its share.
     """
 
+    described = {
+        **Aggregator.described,
+        "bucketed": Statement(
+            ("for_model", "needs", "coefficients", "weighted_sums", "of_round", "combine", "combine_finite"),
+            "`bucketed = False`",
+        ),
+    }
+    drops_changes = True
+    bucketed: ClassVar[bool] = True
+    """True if it may be given the means of buckets: `Bucketing` passes on what it overrides."""
+
     def weighted_sums(self, cohort: Cohort) -> None:
         return None
-
-    def drops_changes(self) -> bool:
-        return True
 
     def withstands(self, weights: Tensor, dropped: Tensor) -> bool:
         """True if the changes that are not `dropped` [M], at least one of which is, can be aggregated."""
@@ -226,12 +234,13 @@ class Bucketing(RobustAggregator):
     """
 
     assures = Aggregator.assures
+    bucketed = False
 
     within: RobustAggregator
     size: int
 
-    def needs_order(self) -> bool:
-        return True
+    def needs(self) -> frozenset[CohortNeed]:
+        return frozenset({"order"})
 
     def start(self, x: Tensor) -> Vectors:
         return self.within.start(x)
@@ -324,11 +333,10 @@ class RobustAggregatorSpec(AggregatorSpec):
         within = self.aggregator()
         if self.bucket_size == 1:
             return within
-        passed_on = {"start", "vectors_kept", "withstands", "combine_all"}
-        if lost := find_overridden(within, RobustAggregator) - passed_on:
+        if not within.bucketed:
             raise SpecificationError(
                 "/aggregator/bucket_size",
-                f"{type(within).__name__} has its own `{min(lost)}`, which buckets do not pass on: omit this",
+                f"{type(within).__name__} cannot be given means of buckets (`bucketed`): omit this",
             )
         return Bucketing(within, self.bucket_size)
 

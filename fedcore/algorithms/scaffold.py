@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.assurance import Assurance
-from fedcore.core import AffineForm, ClientContext, ClientRule, ClientUpdate, Cohort, Vectors
+from fedcore.core import AffineForm, ClientContext, Cohort, Need, Remembers, Rule, Vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class ControlVariates(ClientRule):
+class ControlVariates(Rule):
     """y <- y - eta (g_i(y) - c_i + c), where c_i estimates client i's gradient and c the
     population's.
 
@@ -27,22 +27,16 @@ class ControlVariates(ClientRule):
     c = sum_i s_i c_i with s_i = 1/N (`mean: uniform`) or s_i = p_i (`mean: share`).
     """
 
-    assures = ClientRule.assures - {Assurance.CHANGE_ALONE}
+    assures = Rule.assures - {Assurance.CHANGE_ALONE}
+    memory: ClassVar[tuple[str, ...]] = ("control",)
+    shared = ("control",)
+    remembers: ClassVar[Remembers] = "trained"
 
     estimate: Literal["anchor", "steps"] = "steps"
     mean: Literal["uniform", "share"] = "uniform"
 
-    def memory(self) -> tuple[str, ...]:
-        return ("control",)
-
-    def shared(self) -> tuple[str, ...]:
-        return ("control",)
-
-    def needs_full_gradient(self) -> bool:
-        return self.estimate == "anchor"
-
-    def needs_normaliser(self) -> bool:
-        return self.estimate == "steps"
+    def needs(self) -> frozenset[Need]:
+        return frozenset({"full_gradient" if self.estimate == "anchor" else "normaliser"})
 
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         return grad - context.memory["control"] + context.shared["control"]
@@ -50,18 +44,15 @@ class ControlVariates(ClientRule):
     def affine_form(self) -> AffineForm:
         return AffineForm(has_offset=True)
 
-    def finish(self, y: Tensor, context: ClientContext) -> ClientUpdate:
-        old = context.memory["control"]
-        delta = y - context.x
-        travelled = delta / (context.lr * context.normaliser)
-        new = (
-            context.full_gradient
-            if context.full_gradient is not None
-            else old - context.shared["control"] - travelled
-        )
-        return ClientUpdate(delta, memory={"control": new}, shared={"control": new - old})
+    def sends(self, delta: Tensor, context: ClientContext) -> Vectors:
+        if context.full_gradient is not None:
+            return {"control": context.full_gradient - context.memory["control"]}
+        return {"control": -context.shared["control"] - delta / (context.lr * context.normaliser)}
 
-    def update_shared(self, shared: Vectors, sent: Vectors, cohort: Cohort) -> Vectors:
+    def remember(self, delta: Tensor, sent: Vectors, x: Tensor, context: ClientContext) -> Vectors:
+        return {"control": context.memory["control"] + sent["control"]}
+
+    def move_shared(self, shared: Vectors, sent: Vectors, cohort: Cohort) -> Vectors:
         changes = sent["control"]
         change = cohort.share @ changes if self.mean == "share" else changes.sum(0) / cohort.population
         return {"control": shared["control"] + change}
@@ -91,5 +82,5 @@ class Scaffold(AlgorithmSpec):
     option: Literal[1, 2] = 2
     """1: an extra full gradient at x; 2: reuse the gradients of the local steps."""
 
-    def rule(self) -> ClientRule:
+    def rule(self) -> Rule:
         return ControlVariates(estimate="anchor" if self.option == 1 else "steps")

@@ -6,28 +6,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.core import AffineForm, ClientContext, ClientRule, ClientUpdate, Vectors
+from fedcore.core import AffineForm, ClientContext, Need, Rule, Vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 @dataclass(frozen=True)
-class DriftCorrection(ClientRule):
+class DriftCorrection(Rule):
     """y <- y - eta (g_i(y) - Delta_i), where Delta_i estimates how client i's gradient differs from
     the mean.
     """
 
-    assures = ClientRule.assures
+    assures = Rule.assures
+    memory = ("drift",)
+    remembers = "decoded"
 
-    def memory(self) -> tuple[str, ...]:
-        return ("drift",)
-
-    def receives_new_model(self) -> bool:
-        return True
-
-    def needs_normaliser(self) -> bool:
-        return True
+    def needs(self) -> frozenset[Need]:
+        return frozenset({"normaliser", "next_model"})
 
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         return grad - context.memory["drift"]
@@ -35,8 +31,8 @@ class DriftCorrection(ClientRule):
     def affine_form(self) -> AffineForm:
         return AffineForm(has_offset=True)
 
-    def update_memory(self, update: ClientUpdate, x: Tensor, context: ClientContext) -> Vectors:
-        behind = x - (context.x + update.delta)
+    def remember(self, delta: Tensor, sent: Vectors, x: Tensor, context: ClientContext) -> Vectors:
+        behind = x - (context.x + delta)
         return {"drift": context.memory["drift"] + behind / (context.lr * context.normaliser)}
 
 
@@ -66,5 +62,5 @@ class VrlSgd(AlgorithmSpec):
 
     kind: Literal["vrlsgd"] = "vrlsgd"
 
-    def rule(self) -> ClientRule:
+    def rule(self) -> Rule:
         return DriftCorrection()

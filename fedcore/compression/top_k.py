@@ -57,6 +57,9 @@ class KeepLargestDifference(KeepLargest):
         held = residual + self.compress(message - residual, drawn)
         return held, held
 
+    def telescopes(self) -> bool:
+        return False
+
 
 class TopK(Sparsifier):
     """Send the k entries of largest magnitude, with their indices.

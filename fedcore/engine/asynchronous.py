@@ -58,8 +58,7 @@ def open_step(
     asynchrony = context.spec.asynchrony
     assert asynchrony is not None
     context = replace(context, problem=bind_state(context.problem, server.statistics, table))
-    rule = context.algorithm.rule.with_parameters(server.adaptive_parameters)
-    context = replace(context, algorithm=replace(context.algorithm, rule=rule))
+    context = replace(context, algorithm=context.algorithm.tuned(server.adaptive_parameters))
     received = [0]
 
     def plan(started: Ids) -> Planned:

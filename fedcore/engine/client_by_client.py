@@ -11,12 +11,8 @@ from torch import Tensor
 from fedcore.core import ClientContext, ClientUpdate
 from fedcore.data.plan import PADDING
 from fedcore.engine.assignment import Job, Result, StackedUpdates, SummedUpdates, with_statistics
-from fedcore.engine.local_solver import (
-    evaluates_elsewhere,
-    initial_state,
-    own_gradient,
-    step_size_scales,
-)
+from fedcore.engine.local_program import LocalProgram
+from fedcore.engine.local_solver import initial_state, step_size_scales
 from fedcore.problems.base import Gradient
 from fedcore.problems.parallel_map import WorkerCopies, parallel_map
 from fedcore.problems.passes import ForwardPasses, step_of
@@ -36,16 +32,16 @@ def _train_by_definition(job: Job, row: int) -> ClientUpdate:
     y = local.x
     for y in _iterates(job, row, local, passes):  # noqa: B007 - the last one counts
         pass
-    return with_statistics(job.algorithm.rule.finish(y, local), passes)
+    return with_statistics(LocalProgram.of(job).finish(y, local), passes)
 
 
 def _iterates(job: Job, row: int, local: ClientContext, passes: ForwardPasses | None) -> Iterator[Tensor]:
     """The client's model [D] after each of its local steps; `passes` change in place."""
-    algorithm, problem, assignment = job.algorithm, job.problem, job.work
+    algorithm, problem, assignment, program = job.algorithm, job.problem, job.work, LocalProgram.of(job)
     y, state = local.x, initial_state(algorithm.solver, local.x)
     for k in range(len(assignment.batches[row])):
         grad = _gradient_of_step(job, row, k, problem.gradient, y, local, passes)
-        step, state = algorithm.solver.descend(algorithm.rule, grad, y, state, k, local)
+        step, state = program.step(grad, y, state, k, local)
         y = y - assignment.sizes[k] * algorithm.rule.step_size_scale(local.steps) * step
         yield y
 
@@ -73,21 +69,16 @@ def _gradient_of_step(
     local: ClientContext,
     passes: ForwardPasses | None,
 ) -> Tensor:
-    """The gradient that a rule's direction is given in the k-th step of a client at `y`."""
-    rule, work = job.algorithm.rule, job.work
+    """The gradient of the k-th step of a client at `y`."""
+    work = job.work
     client, batch = int(work.clients[row]), work.batches[row][k]
     samples = torch.from_numpy(batch[batch != PADDING]).to(y.device)
 
-    def evaluate(model: Tensor, *, evaluation: int = 0) -> Tensor:
-        grad = gradient(model, client, samples, *step_of(passes, k, evaluation))
+    def evaluate(model: Tensor, *, evaluation: int, at_x: bool = False) -> Tensor:
+        grad = gradient(model, client, samples, *step_of(passes, k, evaluation, at_x=at_x))
         return grad if work.noise is None else grad + torch.from_numpy(work.noise[row][k]).to(y)
 
-    if evaluates_elsewhere(rule):
-        return own_gradient(rule, evaluate, y, local)
-    if rule.subtracts_gradient_at_x():
-        grad = gradient(y, client, samples, *step_of(passes, k))
-        return grad - gradient(local.x, client, samples, *step_of(passes, k, at_x=True))
-    return evaluate(y)
+    return LocalProgram.of(job).gradient(evaluate, y, local)
 
 
 def parallel(jobs: Sequence[Job]) -> list[Result]:
@@ -125,13 +116,13 @@ def _receiver(job: Job, order: Sequence[int]) -> StackedUpdates | SummedUpdates:
 
 def _train_on_replica(job: Job, row: int, replicas: WorkerCopies) -> ClientUpdate:
     """Run all local steps of one client."""
-    algorithm, assignment = job.algorithm, job.work
+    algorithm, assignment, program = job.algorithm, job.work, LocalProgram.of(job)
     local = assignment.local.take(row)
     y, state, passes = local.x.clone(), initial_state(algorithm.solver, local.x), assignment.passes_of(row)
     scale = float(step_size_scales(algorithm.rule, assignment.steps[row : row + 1])[0])
     with replicas.one() as gradient:
         for k in range(len(assignment.batches[row])):
             grad = _gradient_of_step(job, row, k, gradient, y, local, passes)
-            step, state = algorithm.solver.descend(algorithm.rule, grad, y, state, k, local)
+            step, state = program.step(grad, y, state, k, local)
             y.sub_(step, alpha=assignment.sizes[k] * scale)
-    return with_statistics(algorithm.rule.finish(y, local), passes)
+    return with_statistics(program.finish(y, local), passes)

@@ -89,7 +89,7 @@ def select_cohort(context: RunContext, server: ServerState, traffic: Traffic, ro
         timing, client_seconds = RoundTiming(float(busy), len(each)), each[arrives]
     losses, arrived = None, drawn[arrives]
     if "loss" in scheme.observes():
-        losses = lowest_losses(problem, context.algorithm.rule, x, arrived.clients)
+        losses = lowest_losses(problem, context.algorithm.models, x, arrived.clients)
         bytes_up, evaluations = bytes_up + word * len(losses), evaluations + len(losses)
     return SelectedCohort(
         arrived=arrived,
@@ -115,10 +115,10 @@ def _reachable(context: RunContext, server: ServerState, round: int) -> Reachabl
 
 def _answers(context: RunContext, x: Tensor, clients: Ids, question: Question) -> Floats:
     """Losses [m] of the candidates at x [D], or the distances [m, m] between their gradients."""
-    rule, problem = context.algorithm.rule, context.problem
+    models, problem = context.algorithm.models, context.problem
     if question == "loss":
-        return lowest_losses(problem, rule, x, clients)
-    gradients = _full_gradients(problem, choose_models(problem, rule, x, clients).x, clients).double()
+        return lowest_losses(problem, models, x, clients)
+    gradients = _full_gradients(problem, choose_models(problem, models, x, clients).x, clients).double()
     distances: Floats = torch.cdist(gradients, gradients, compute_mode="donot_use_mm_for_euclid_dist").numpy(
         force=True
     )
@@ -193,7 +193,7 @@ def assign_work(
     """
     spec, seed, problem, clients = context.spec, context.seed, context.problem, selected.arrived.clients
     sizes = spec.local.step_sizes(spec.rounds, scheduled or round, server.clock)
-    chosen = choose_models(problem, context.algorithm.rule, server.broadcast, clients)
+    chosen = choose_models(problem, context.algorithm.models, server.broadcast, clients)
     steps = np.array([item.steps for item in selected.work], np.int64)
     noise = problem.gradient_noise
     return CohortWork(
@@ -221,25 +221,26 @@ def _context(
     sizes: StepSizes,
     steps: Ids,
 ) -> ClientContext:
-    rule, problem = setting.algorithm.rule, setting.problem
+    rule, models, problem = setting.algorithm.rule, setting.algorithm.models, setting.problem
     spent = normaliser(rule, setting.algorithm.solver, sizes, steps)
     context = ClientContext(
         x=x,
         shared=server.shared,
-        memory={name: memory[name] for name in rule.memory()},
+        memory={name: memory[name] for name in (*rule.memory, *models.memory)},
         full_gradient=None,
         mean_gradient=None,
         steps=torch.from_numpy(steps[:, None]).to(x),
         normaliser=torch.from_numpy(spent[:, None]).to(x),
         lr=sizes.first,
     )
-    if not rule.needs_full_gradient():
-        return context
-    models = rule.full_gradient_at(context)
-    if models.dim() > 1:
-        own = personal_statistics(problem, rule, server.statistics, memory, len(clients))
-        problem = bind_personal(problem, clients, own)
-    return replace(context, full_gradient=_full_gradients(problem, models, clients))
+    if models.full_gradient:
+        own = personal_statistics(problem, models, server.statistics, memory, len(clients))
+        at = models.personal_model(x, context.memory)
+        gradients = _full_gradients(bind_personal(problem, clients, own), at, clients)
+        return replace(context, full_gradient=gradients)
+    if "full_gradient" in rule.needs():
+        return replace(context, full_gradient=_full_gradients(problem, x, clients))
+    return context
 
 
 def _full_gradients(problem: TrainingProblem, models: Tensor, clients: Ids) -> Tensor:

@@ -14,7 +14,15 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.core import Algorithm, Cohort, Compressor, Vectors, models_bytes
+from fedcore.core import (
+    Algorithm,
+    Cohort,
+    Compressor,
+    Vectors,
+    models_bytes,
+    parameters_received,
+    parameters_sent,
+)
 from fedcore.engine.assignment import Ids
 from fedcore.engine.server import RESIDUAL, RunContext
 from fedcore.random import generator
@@ -126,7 +134,7 @@ class Links:
         Messages draw with the number of the model in place of the client's id.
         """
         algorithm = self.setting.algorithm
-        models = algorithm.rule.models_kept()
+        models = algorithm.models.kept
         shape = message.shape if models == 1 else (models, -1)
         sent = send(
             algorithm.downlink,
@@ -147,7 +155,9 @@ def exchange_gradients(
     Algorithm 1, lines 7 to 9, done at the start of the round instead of the end of the one before,
     so that a cohort trains with its own gradients.
     """
-    opening = links.setting.algorithm.rule.first_exchange() if links.round == 1 else "compressed"
+    exchange = links.setting.algorithm.exchange
+    assert exchange is not None
+    opening = exchange.first if links.round == 1 else "compressed"
     kept: Vectors = {RESIDUAL: memory[RESIDUAL]} if RESIDUAL in memory else {}
     if opening == "zero":
         return torch.zeros_like(residual), kept, residual
@@ -174,18 +184,18 @@ class Traffic:
         """Count messages of D = `dim` numbers of `word` bytes; `beside` are the bytes that go with
         each model, never compressed.
         """
-        rule = algorithm.rule
-        down = models_bytes(rule, algorithm.downlink, dim, word)
-        received, dim = rule.parameters_received(dim), rule.parameters_sent(dim)
+        rule, models, exchange = algorithm.rule, algorithm.models, algorithm.exchange
+        down = models_bytes(models, algorithm.downlink, dim, word)
+        received, dim = parameters_received(models, dim), parameters_sent(models, dim)
         up = algorithm.uplink.message_bytes(dim, word)
         one = Compressor().message_bytes(dim, word)
         self._dense = Compressor().message_bytes(received, word)
-        self._extra, self._beside = len(rule.shared()) * one + beside, beside
-        self._numbers = word * (algorithm.aggregator.needs_losses() + (rule.models_kept() > 1))
-        self._gathers, self._opening = rule.exchanges_gradients(), rule.first_exchange()
+        self._extra, self._beside = len(rule.shared) * one + beside, beside
+        self._numbers = word * (("losses" in algorithm.aggregator.needs()) + (models.kept > 1))
+        self._gathers, self._opening = exchange is not None, exchange.first if exchange else "compressed"
         self._up, self._down = (self._dense, self._dense) if self._gathers else (up, down)
         self._gathering = (up, down) if self._gathers else (0, 0)
-        self._hears = rule.receives_new_model()
+        self._hears = "next_model" in rule.needs()
         self._last_heard = np.full(population, NEVER, np.int64)
 
     def state(self) -> dict[str, Ids]:

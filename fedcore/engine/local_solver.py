@@ -9,17 +9,16 @@ declares an `AffineForm` is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from itertools import count
 from math import nan
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
 
-from fedcore.core import Algorithm, ClientContext, ClientRule, Solver, Vectors
+from fedcore.core import Algorithm, ClientContext, Rule, Solver, Vectors, is_linear
 from fedcore.solvers.schedules import StepSizes
 
 if TYPE_CHECKING:
@@ -32,15 +31,13 @@ def initial_state(solver: Solver, y: Tensor) -> Mapping[str, Tensor]:
     return {name: torch.full_like(y, value) for name, value in solver.start().items()}
 
 
-def step_size_scales(rule: ClientRule, steps: NDArray[np.int64]) -> NDArray[np.float64]:
+def step_size_scales(rule: Rule, steps: NDArray[np.int64]) -> NDArray[np.float64]:
     """[M] the rule's factors of the step sizes of clients that take `steps` [M] local steps."""
     scales = rule.step_size_scale(torch.from_numpy(steps).double()[:, None])
     return np.broadcast_to(np.asarray(scales, np.float64), (len(steps), 1))[:, 0]
 
 
-def normaliser(
-    rule: ClientRule, solver: Solver, sizes: StepSizes, steps: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def normaliser(rule: Rule, solver: Solver, sizes: StepSizes, steps: NDArray[np.int64]) -> NDArray[np.float64]:
     """||a_i||_1 [M] for tau_i = `steps` [M]: how far the solver travels, over eta, when every
     gradient is 1.
 
@@ -51,7 +48,7 @@ def normaliser(
     """
     if not len(steps):
         return np.zeros(0)
-    if not solver.is_linear():
+    if not is_linear(solver):
         return np.full(len(steps), nan)
     form = rule.affine_form()
     solver = replace(solver, weight_decay=0.0, prox_mu=solver.prox_mu + (form.mu if form else 0.0))
@@ -62,40 +59,12 @@ def normaliser(
 
 @lru_cache(maxsize=64)
 def _travel(solver: Solver, sizes: StepSizes, steps: int) -> NDArray[np.float64]:
-    zero = cast("Any", 0.0)
-    local = ClientContext(
-        x=zero,
-        shared={},
-        memory={},
-        full_gradient=None,
-        mean_gradient=None,
-        steps=zero,
-        normaliser=zero,
-        lr=sizes.first,
-    )
-    y, state, travelled = zero, cast("Vectors", solver.start()), []
+    y, state, travelled = cast("Any", 0.0), cast("Vectors", solver.start()), []
     for k in range(steps):
-        step, state = solver.descend(ClientRule(), cast("Any", 1.0), y, state, k, local)
+        step, state = solver.step(1.0 + solver.prox_mu * y, y, state, k)
         y = y - sizes[k] * step
         travelled.append(-y / sizes.first)
     return np.array(travelled)
-
-
-def evaluates_elsewhere(rule: ClientRule) -> bool:
-    """Return True if local steps take a gradient other than that at y."""
-    return type(rule).gradient is not ClientRule.gradient
-
-
-def own_gradient(
-    rule: ClientRule, evaluate: Callable[..., Tensor], y: Tensor, context: ClientContext
-) -> Tensor:
-    """Return the gradient of a step at y, of a rule that `evaluates_elsewhere`.
-
-    `evaluate(model, evaluation=)` gives the gradients at models, the evaluations of the step counted
-    from 0.
-    """
-    evaluations = count()
-    return rule.gradient(lambda model: evaluate(model, evaluation=next(evaluations)), y, context)
 
 
 class Factors(NamedTuple):
@@ -115,19 +84,19 @@ def factors(algorithm: Algorithm, l2: float) -> Factors:
     assert form is not None
     assert momentum is not None
     towards = form.mu
-    if algorithm.rule.subtracts_gradient_at_x():
+    if "gradient_at_x" in algorithm.rule.needs():
         # With the gradient at x the share that l2 has in it is taken away.
         towards, shrink = towards + l2, 0.0
     return Factors(towards + solver.prox_mu, shrink + solver.weight_decay, momentum)
 
 
-def has_offset(rule: ClientRule) -> bool:
+def has_offset(rule: Rule) -> bool:
     """Return True if an affine rule has an offset."""
     form = rule.affine_form()
     return form is not None and form.has_offset
 
 
-def offsets(rule: ClientRule, local: ClientContext) -> Tensor:
+def offsets(rule: Rule, local: ClientContext) -> Tensor:
     """Return the offsets [M, D] of an affine rule, for the M > 0 clients of `local`."""
     start = local.x.expand(len(local.steps), -1)
     return rule.direction(start.new_zeros(start.shape), start, local)

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.core import ClientRule
+from fedcore.core import Models
 from fedcore.engine.assignment import Ids
 from fedcore.problems import TrainingProblem
 
@@ -21,18 +21,17 @@ class ChosenModels(NamedTuple):
     """[M] which it is, from 0; None if there is only one."""
 
 
-def choose_models(problem: TrainingProblem, rule: ClientRule, x: Tensor, clients: Ids) -> ChosenModels:
+def choose_models(problem: TrainingProblem, models: Models, x: Tensor, clients: Ids) -> ChosenModels:
     """Choose for `clients` [M] among the models x [k D] of the server."""
-    count = rule.models_kept()
-    if count == 1:
+    if models.kept == 1:
         return ChosenModels(x, None)
-    models = x.view(count, -1)
-    numbers = np.stack([problem.client_losses(model, clients) for model in models]).argmin(0)
-    return ChosenModels(models[torch.from_numpy(numbers).to(x.device)], numbers)
+    known = x.view(models.kept, -1)
+    numbers = np.stack([problem.client_losses(model, clients) for model in known]).argmin(0)
+    return ChosenModels(known[torch.from_numpy(numbers).to(x.device)], numbers)
 
 
-def lowest_losses(problem: TrainingProblem, rule: ClientRule, x: Tensor, clients: Ids) -> NDArray[np.float64]:
+def lowest_losses(problem: TrainingProblem, models: Models, x: Tensor, clients: Ids) -> NDArray[np.float64]:
     """[M] the loss of each of `clients` [M] at the model that it chooses."""
-    losses = [problem.client_losses(model, clients) for model in x.view(rule.models_kept(), -1)]
+    losses = [problem.client_losses(model, clients) for model in x.view(models.kept, -1)]
     lowest: NDArray[np.float64] = np.min(losses, axis=0)
     return lowest

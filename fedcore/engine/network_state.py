@@ -8,18 +8,17 @@ with the client, as their parameters do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedcore.core import Algorithm, ClientContext, ClientRule, ClientUpdate, Cohort, Vectors
+from fedcore.core import ClientUpdate, Cohort, Models, Vectors
 from fedcore.engine.assignment import CohortWork, Ids
 from fedcore.engine.client_table import ClientTable
-from fedcore.engine.local_solver import evaluates_elsewhere
 from fedcore.problems import TrainingProblem
 from fedcore.problems.network import PRIVATE, STATISTICS, NetworkProblem
 from fedcore.problems.passes import ForwardPasses, PassKey
@@ -47,7 +46,7 @@ def keeps_own(problem: TrainingProblem) -> bool:
     return network is not None and network.keeps_own
 
 
-def own_vectors(problem: TrainingProblem, rule: ClientRule) -> Mapping[str, Tensor]:
+def own_vectors(problem: TrainingProblem, models: Models) -> Mapping[str, Tensor]:
     """Initial vectors that each client keeps: its running statistics [S] and private parameters [A]; or
     where the server averages statistics, those [k S] of what the client trains, if some are personal.
     """
@@ -56,27 +55,27 @@ def own_vectors(problem: TrainingProblem, rule: ClientRule) -> Mapping[str, Tens
         return {}
     if network.keeps_own:
         return {STATISTICS: network.statistics, PRIVATE: network.private}
-    personal = _personal(network, rule)
-    return {PERSONAL: network.statistics.repeat(rule.models_trained())} if personal.any() else {}
+    personal = _personal(network, models)
+    return {PERSONAL: network.statistics.repeat(models.trained)} if personal.any() else {}
 
 
-def _personal(network: NetworkProblem, rule: ClientRule) -> Tensor:
+def _personal(network: NetworkProblem, models: Models) -> Tensor:
     """[k S] true for the running statistics that stay with the client, of k models that it trains:
     the statistics of personal layers of the first model, and all statistics of the others.
     """
-    parameters = rule.personal_parameters()
+    parameters = models.stays
     if parameters is None:
         parameters = torch.zeros(network.dim, dtype=torch.bool, device=network.statistics.device)
     first = network.statistics_of(parameters)
-    return torch.cat([first, *[torch.ones_like(first)] * (rule.models_trained() - 1)])
+    return torch.cat([first, *[torch.ones_like(first)] * (models.trained - 1)])
 
 
-def statistics_bytes(problem: TrainingProblem, rule: ClientRule, word: int) -> int:
+def statistics_bytes(problem: TrainingProblem, models: Models, word: int) -> int:
     """Bytes of the running statistics that go with a model in either direction."""
     network = network_of(problem)
     if network is None or network.keeps_own:
         return 0
-    return int((~_personal(network, rule)).sum()) * word
+    return int((~_personal(network, models)).sum()) * word
 
 
 def bind_state(problem: TrainingProblem, statistics: Tensor | None, table: ClientTable) -> TrainingProblem:
@@ -93,17 +92,17 @@ def _own(table: ClientTable, clients: Ids) -> Mapping[str, Tensor]:
 
 
 def _statistics_of_clients(
-    network: NetworkProblem, rule: ClientRule, statistics: Tensor, memory: Vectors, count: int
+    network: NetworkProblem, models: Models, statistics: Tensor, memory: Vectors, count: int
 ) -> Tensor:
     """[M, k S] the running statistics of the k models of M = `count` clients with this `memory`: the
     server's `statistics`, [S] or [M, S], and what is personal.
     """
-    server = statistics.expand(count, -1).repeat(1, rule.models_trained())
-    return server if PERSONAL not in memory else memory[PERSONAL].where(_personal(network, rule), server)
+    server = statistics.expand(count, -1).repeat(1, models.trained)
+    return server if PERSONAL not in memory else memory[PERSONAL].where(_personal(network, models), server)
 
 
 def personal_statistics(
-    problem: TrainingProblem, rule: ClientRule, statistics: Tensor | None, memory: Vectors, count: int
+    problem: TrainingProblem, models: Models, statistics: Tensor | None, memory: Vectors, count: int
 ) -> Tensor | None:
     """[M, S] the running statistics of the personal models of M = `count` clients with this `memory`,
     where the server averages `statistics` [S]; None where it does not.
@@ -111,7 +110,7 @@ def personal_statistics(
     network = network_of(problem)
     if network is None or statistics is None:
         return None
-    return _statistics_of_clients(network, rule, statistics, memory, count)[:, -len(statistics) :]
+    return _statistics_of_clients(network, models, statistics, memory, count)[:, -len(statistics) :]
 
 
 def bind_personal(problem: TrainingProblem, clients: Ids, statistics: Tensor | None) -> TrainingProblem:
@@ -134,7 +133,7 @@ def bind_personal(problem: TrainingProblem, clients: Ids, statistics: Tensor | N
 def with_passes(
     work: CohortWork,
     problem: TrainingProblem,
-    rule: ClientRule,
+    models: Models,
     statistics: Tensor | None,
     memory: Vectors,
     seed: int,
@@ -152,79 +151,14 @@ def with_passes(
     keys = [PassKey(seed, round, client) for round, client in zip(rounds, work.clients.tolist(), strict=True)]
     if not network.keeps_own:
         assert statistics is not None
-        own = _statistics_of_clients(network, rule, statistics, memory, len(keys))
+        own = _statistics_of_clients(network, models, statistics, memory, len(keys))
         return replace(work, passes=ForwardPasses(keys, own))
     start = torch.cat([work.local.x.expand(len(keys), -1), memory[PRIVATE]], 1)
     return replace(work, passes=ForwardPasses(keys, memory[STATISTICS]), local=replace(work.local, x=start))
 
 
-def training_algorithm(algorithm: Algorithm, problem: TrainingProblem) -> Algorithm:
-    """The algorithm as clients run it: on x and their private parameters."""
-    network = network_of(problem)
-    if network is None or not network.keeps_own:
-        return algorithm
-    part = SharedPartOfGradients if evaluates_elsewhere(algorithm.rule) else SharedPartRule
-    return replace(algorithm, rule=part(algorithm.rule, network.dim))
-
-
-@dataclass(frozen=True)
-class SharedPartRule(ClientRule):
-    """A rule for the first `dim` parameters; those behind them are private, and trained by the local
-    optimiser alone (Li et al., FedBN, ICLR 2021, Algorithm 1).
-
-    Engines call it in place of the rule, so it passes on every method that they call, but for
-    `models_trained`: rules that train several models are refused (`spec.checks`).
-    """
-
-    rule: ClientRule
-    dim: int
-
-    def subtracts_gradient_at_x(self) -> bool:
-        return self.rule.subtracts_gradient_at_x()
-
-    def step_size_scale(self, steps: Tensor) -> Tensor | float:
-        return self.rule.step_size_scale(steps)
-
-    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
-        own = self.rule.direction(grad[..., : self.dim], y[..., : self.dim], self._shared(context))
-        return torch.cat([own, grad[..., self.dim :]], -1)
-
-    def step_taken(self, step: Tensor, k: int, context: ClientContext) -> Tensor:
-        own = self.rule.step_taken(step[..., : self.dim], k, self._shared(context))
-        return torch.cat([own, step[..., self.dim :]], -1)
-
-    def finish(self, y: Tensor, context: ClientContext) -> ClientUpdate:
-        update = self.rule.finish(y[..., : self.dim], self._shared(context))
-        return replace(update, memory={**update.memory, PRIVATE: y[..., self.dim :]})
-
-    def _shared(self, context: ClientContext) -> ClientContext:
-        return replace(context, x=context.x[..., : self.dim])
-
-
-class SharedPartOfGradients(SharedPartRule):
-    """A `SharedPartRule` for a rule with its own `gradient`. Private parameters stay where they
-    are, and are trained by the last gradient of a step that is not at x. For a gradient at x, which
-    a rule subtracts, they have the values that the client began with.
-    """
-
-    def gradient(self, at: Callable[[Tensor], Tensor], y: Tensor, context: ClientContext) -> Tensor:
-        private, shared = y[..., self.dim :], self._shared(context)
-        here, own = y[..., : self.dim], torch.zeros_like(private)
-
-        def at_shared(model: Tensor) -> Tensor:
-            nonlocal own
-            model = model.expand_as(here)
-            at_x = (model == shared.x).all(-1, keepdim=True) & (model != here).any(-1, keepdim=True)
-            grad = at(torch.cat([model, context.x[..., self.dim :].where(at_x, private)], -1))
-            own = own.where(at_x, grad[..., self.dim :])
-            return grad[..., : self.dim]
-
-        grad = self.rule.gradient(at_shared, here, shared)
-        return torch.cat([grad, own], -1)
-
-
 def without_state(update: ClientUpdate) -> tuple[ClientUpdate, Vectors]:
-    """The update as the rule made it, and the clients' running statistics and private parameters."""
+    """The update without the state of networks, and this state: running statistics and private parameters."""
     state = {name: update.memory[name] for name in (STATISTICS, PRIVATE) if name in update.memory}
     if not state:
         return update, {}
@@ -233,7 +167,7 @@ def without_state(update: ClientUpdate) -> tuple[ClientUpdate, Vectors]:
 
 
 def split_statistics(
-    problem: TrainingProblem, rule: ClientRule, before: Tensor, trained: Tensor, memory: Vectors
+    problem: TrainingProblem, models: Models, before: Tensor, trained: Tensor, memory: Vectors
 ) -> tuple[Tensor, Vectors]:
     """Split the running statistics [M, k S] that clients `trained` into the part that they send,
     [M, S], and the part that they keep. Personal statistics are sent as they were on the server
@@ -244,7 +178,7 @@ def split_statistics(
     network = network_of(problem)
     assert network is not None
     size = len(before)
-    return before.where(_personal(network, rule)[:size], trained[:, :size]), {PERSONAL: trained}
+    return before.where(_personal(network, models)[:size], trained[:, :size]), {PERSONAL: trained}
 
 
 def mean_statistics(before: Tensor, statistics: Tensor, cohort: Cohort) -> Tensor:

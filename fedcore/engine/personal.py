@@ -85,16 +85,15 @@ class PersonalModels:
 
     def models(self, clients: Ids) -> PersonalModel:
         """The personal models of `clients` [m]."""
-        rule, x, statistics = self.setting.algorithm.rule, self.server.x, self.server.statistics
+        own, x, statistics = self.setting.algorithm.models, self.server.x, self.server.statistics
         problem = bind_state(self.setting.problem, statistics, self.table)
-        chosen = choose_models(problem, rule, x, clients).x
-        memory = self.table.gather(clients, (*rule.memory(), PERSONAL))
-        own = {name: memory[name] for name in rule.memory()}
+        chosen = choose_models(problem, own, x, clients).x
+        memory = self.table.gather(clients, (*own.memory, PERSONAL))
         start = PersonalModel(
-            rule.personal_model(chosen, own).expand(len(clients), -1),
-            personal_statistics(problem, rule, statistics, memory, len(clients)),
+            own.personal_model(chosen, memory).expand(len(clients), -1),
+            personal_statistics(problem, own, statistics, memory, len(clients)),
         )
-        tuning, adaptation = self.setting.spec.evaluation.fine_tuning, rule.adaptation()
+        tuning, adaptation = self.setting.spec.evaluation.fine_tuning, own.adaptation()
         if tuning is not None:
             return self._tuned(start, clients, tuning)
         return start if adaptation is None else self._adapted(start, clients, adaptation)
@@ -137,7 +136,7 @@ class PersonalModels:
         planned = CohortWork(clients, steps, batches, None, StepSizes(lr), local)
         rounds = [BEFORE_TRAINING] * len(clients)
         algorithm = Algorithm(solver=solver)
-        planned = with_passes(planned, problem, algorithm.rule, start.statistics, {}, seed, rounds)
+        planned = with_passes(planned, problem, algorithm.models, start.statistics, {}, seed, rounds)
         engine = ENGINES["vectorised" if problem.stackable else "parallel"]
         (update,) = engine([Job(algorithm, problem, planned, memory_divisor=setting.memory_divisor)])
         assert isinstance(update, ClientUpdate)

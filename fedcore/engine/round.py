@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.core import Aggregate, Aggregator, ClientRule, ClientUpdate, Cohort, Vectors
+from fedcore.core import Aggregate, Aggregator, ClientUpdate, Cohort, Vectors
 from fedcore.engine.assignment import AggregatedUpdate, CohortWork, Engine, Job, Observation, Result
 from fedcore.engine.client_selection import SelectedCohort, assign_work, select_cohort, selection_state
 from fedcore.engine.client_table import ClientTable
@@ -21,7 +21,6 @@ from fedcore.engine.network_state import (
     bind_state,
     mean_statistics,
     split_statistics,
-    training_algorithm,
     with_passes,
     without_state,
 )
@@ -73,7 +72,8 @@ class PendingRound:
             return None
         algorithm, problem, work = self.setting.algorithm, self.setting.problem, self.training.work
         if not algorithm.starts_at_x():
-            work = replace(work, local=replace(work.local, x=algorithm.rule.starting_point(work.local)))
+            start = algorithm.models.starting_point(work.local.x, work.local.memory)
+            work = replace(work, local=replace(work.local, x=start))
         sums = (
             algorithm.aggregator.weighted_sums(self.training.cohort) if _sends_deltas(self.setting) else None
         )
@@ -82,10 +82,10 @@ class PendingRound:
         if stale is not None:
             statistics, rounds = stale.statistics, stale.rounds
         return Job(
-            training_algorithm(algorithm, problem),
+            algorithm,
             problem,
             with_passes(
-                work, problem, algorithm.rule, statistics, self.training.memory, self.setting.seed, rounds
+                work, problem, algorithm.models, statistics, self.training.memory, self.setting.seed, rounds
             ),
             sums,
             self.each or sums is None,
@@ -142,15 +142,14 @@ def open_round(
     each = each or "update_norm" in context.spec.participation.observes()
     if not len(selected.arrived.clients):
         return PendingRound(context, number, server, selected, None, each)
-    rule = context.algorithm.rule.with_parameters(server.adaptive_parameters)
-    context = replace(context, algorithm=replace(context.algorithm, rule=rule))
+    context = replace(context, algorithm=context.algorithm.tuned(server.adaptive_parameters))
     clients = selected.arrived.clients
     weight = _weights(context, selected)
     memory, links = table.gather(clients), Links(context, clients, number)
     assignment = assign_work(context, server, selected, memory, number)
     cohort = cohort_of(context, assignment, weight, number)
     kept: Vectors = {}
-    if rule.exchanges_gradients():
+    if context.algorithm.exchange is not None:
         assert assignment.local.full_gradient is not None
         gathered, kept, residual = exchange_gradients(
             links, assignment.local.full_gradient, cohort, memory, server.residual
@@ -204,7 +203,7 @@ def close_round(
 def _aggregate_empty(pending: PendingRound) -> ServerState:
     """The server after a round that no client reached."""
     setting, server = pending.setting, pending.server
-    if not setting.algorithm.aggregator.moves_alone():
+    if not setting.algorithm.aggregator.moves_alone:
         return server
     clients = np.zeros(0, np.int64)
     none = server.broadcast.new_zeros(0)
@@ -245,7 +244,7 @@ def _aggregate(
         seen, deltas, upload = result.delta, result.delta, result
         if server.models_compressed:
             seen, kept = training.links.up(deltas, training.memory)
-            if not algorithm.uplink.telescopes():
+            if algorithm.rule.remembers == "decoded" and not algorithm.uplink.telescopes():
                 # What compression takes from a message is lost, so clients remember what the server
                 # got. If it is sent later, memory of the exact change agrees with the server in the
                 # end, and is more stable.
@@ -254,7 +253,7 @@ def _aggregate(
         sums = algorithm.aggregator.weighted_sums(training.cohort)
         seen = seen if sums is None else sums @ seen
     aggregator = algorithm.aggregator.of_round(pending.setting.seed, pending.number)
-    if upload is not None and aggregator.drops_changes():
+    if upload is not None and aggregator.drops_changes:
         seen = _marked(seen, [*upload.shared.values(), *state.values()])
     server, combined = _combine(aggregator, seen, training, server)
     server = replace(
@@ -283,17 +282,19 @@ def _settle(
 
     Nothing of clients that are `dropped` [M] counts, and they keep the memory that they had.
     """
-    rule, cohort, sent, statistics = context.algorithm.rule, training.cohort, upload.shared, None
+    rule, models = context.algorithm.rule, context.algorithm.models
+    cohort, sent, statistics = training.cohort, upload.shared, None
     if state and server.statistics is not None:
         before, trained = server.statistics, state[STATISTICS]
-        statistics, state = split_statistics(context.problem, rule, before, trained, training.memory)
+        statistics, state = split_statistics(context.problem, models, before, trained, training.memory)
     if dropped is not None:
         cohort = cohort.without(dropped)
         sent = {name: vectors[~dropped] for name, vectors in sent.items()}
         statistics = None if statistics is None else statistics[~dropped]
     if len(cohort.clients):
-        server = replace(server, shared=rule.update_shared(server.shared, sent, cohort))
-    kept = {**rule.update_memory(upload, server.broadcast, training.work.local), **kept, **state}
+        server = replace(server, shared=rule.move_shared(server.shared, sent, cohort))
+    remembered = rule.remember(upload.delta, upload.shared, server.broadcast, training.work.local)
+    kept = {**upload.memory, **remembered, **kept, **state}
     if statistics is not None and server.statistics is not None:
         server = _with_statistics(server, server.statistics, statistics, cohort, training.stale)
     if dropped is not None:
@@ -364,13 +365,9 @@ def _sends_deltas(context: RunContext) -> bool:
     algorithm, attackers = context.algorithm, context.attackers
     if attackers is not None and attackers.attack.forges():
         return False
-    rule = type(algorithm.rule)
-    own = (
-        rule.finish is not ClientRule.finish
-        or rule.update_memory is not ClientRule.update_memory
-        or rule.update_shared is not ClientRule.update_shared
-    )
-    return not own and (algorithm.uplink == NO_COMPRESSION or algorithm.rule.exchanges_gradients())
+    if algorithm.rule.memory or algorithm.rule.shared or algorithm.models.memory:
+        return False
+    return algorithm.uplink == NO_COMPRESSION or algorithm.exchange is not None
 
 
 def _weights(context: RunContext, selected: SelectedCohort) -> Floats:
@@ -399,11 +396,11 @@ def cohort_of(context: RunContext, assignment: CohortWork, weight: Floats, numbe
     spec = context.spec
     objective = objective_weights(spec.participation, share, spec.algorithm.weighting)
     order = None
-    if context.algorithm.aggregator.needs_order():
+    if "order" in context.algorithm.aggregator.needs():
         drawn = generator(context.seed, "order of the cohort", number).permutation(len(clients))
         order = torch.from_numpy(drawn).to(x.device)
     losses = None
-    if context.algorithm.aggregator.needs_losses():
+    if "losses" in context.algorithm.aggregator.needs():
         losses = torch.from_numpy(context.problem.client_losses(x, clients)).to(x)
     return Cohort(
         clients=torch.from_numpy(clients).to(x.device),

@@ -62,7 +62,7 @@ class ServerState:
     gradients.
     """
     adaptive_parameters: Mapping[str, float]
-    """The numbers that the rule adapts between rounds."""
+    """The parameters of the rule that are adapted between rounds."""
     statistics: Tensor | None = None
     """[S] running statistics of batch norm that the server averages, if there are such."""
     queue: EventQueue | None = None
@@ -83,17 +83,19 @@ class ServerState:
 def initial_state(context: RunContext) -> ServerState:
     """Return the server before the first round.
 
-    Evaluates the training loss f(x_0) for a rule that adapts to how the loss changes.
+    Evaluates the training loss f(x_0) for parameters that adapt to how the loss changes.
     """
     x, algorithm = _first_models(context), context.algorithm
     return ServerState(
         broadcast=x,
         residual=torch.zeros_like(x),
         optimiser={name: torch.full_like(x, value) for name, value in algorithm.server.start().items()},
-        shared={name: torch.zeros_like(x) for name in algorithm.rule.shared()},
+        shared={name: torch.zeros_like(x) for name in algorithm.rule.shared},
         aggregator_state=algorithm.aggregator.start(x),
-        adaptive_parameters=adapt_tuning(context, algorithm.rule.adaptive_parameters(), x),
-        models_compressed=not algorithm.rule.exchanges_gradients(),
+        adaptive_parameters={}
+        if algorithm.tuner is None
+        else adapt_tuning(context, algorithm.tuner.start(), x),
+        models_compressed=algorithm.exchange is None,
         statistics=initial_statistics(context.problem),
         selection=context.spec.participation.start_state(len(context.problem.share)),
     )
@@ -101,31 +103,32 @@ def initial_state(context: RunContext) -> ServerState:
 
 def _first_models(context: RunContext) -> Tensor:
     """x [D]; of several models [k D], each drawn anew and set apart by noise."""
-    rule, problem = context.algorithm.rule, context.problem
-    count = rule.models_kept()
-    if count == 1:
+    models, problem = context.algorithm.models, context.problem
+    if models.kept == 1:
         return problem.initial()
-    models = torch.cat([problem.initial(number) for number in range(count)])
-    noise = generator(context.seed, INITIAL_MODELS).standard_normal(len(models))
-    models = models + rule.initial_spread() * torch.from_numpy(noise).to(models)
-    return rule.with_shared_parameters(models.view(count, -1)).flatten()
+    drawn = torch.cat([problem.initial(number) for number in range(models.kept)])
+    noise = generator(context.seed, INITIAL_MODELS).standard_normal(len(drawn))
+    drawn = (drawn + models.spread * torch.from_numpy(noise).to(drawn)).view(models.kept, -1)
+    return (drawn if models.common is None else torch.where(models.common, drawn[0], drawn)).flatten()
 
 
 def adapt_tuning(context: RunContext, tuning: Mapping[str, float], x: Tensor) -> Mapping[str, float]:
-    """Return the rule's parameters adapted to the training loss of x [D].
-
-    For a rule without adaptive parameters, nothing is evaluated.
-    """
-    if not tuning:
+    """Return the parameters adapted to the training loss of x [D]; without a tuner, nothing is evaluated."""
+    if context.algorithm.tuner is None:
         return tuning
     loss = context.problem.evaluate(x, {"train_loss"})["train_loss"]
     assert isinstance(loss, float)
-    return context.algorithm.rule.adapt_parameters(tuning, loss)
+    return context.algorithm.tuner.adapt(tuning, loss)
 
 
 def client_vectors(algorithm: Algorithm, x: Tensor) -> Mapping[str, Tensor]:
-    """Initial per-client vectors, [D] each, given the first model x [D]: the rule's memory, and the
+    """Initial per-client vectors, given the first model x [D]: the memory of rule and models, and the
     residual of a compressed uplink.
     """
-    names = (*algorithm.rule.memory(), *((RESIDUAL,) if algorithm.uplink.error_feedback else ()))
-    return {name: torch.zeros_like(x) for name in names} | dict(algorithm.rule.start(x))
+    rule = algorithm.rule
+    names = (*rule.memory, *((RESIDUAL,) if algorithm.uplink.error_feedback else ()))
+    return {
+        **{name: torch.zeros_like(x) for name in names},
+        **rule.start(x),
+        **algorithm.models.start(x),
+    }

@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcore.core import Algorithm, ClientContext, ClientRule, ClientUpdate, Vectors
+from fedcore.core import Algorithm, ClientContext, ClientUpdate, Vectors
 from fedcore.engine.assignment import AggregatedUpdate, CohortWork, Ids, Job, Result
 from fedcore.engine.client_table import ClientTable
-from fedcore.engine.network_state import training_algorithm
 from fedcore.problems import TrainingProblem
 from fedcore.problems.passes import ForwardPasses, PassKey
 from fedcore.problems.supervised import Scoring
@@ -50,11 +49,20 @@ class ListedSizes(StepSizes):
         return self.values[k]
 
 
-def returns_memory(rule: ClientRule) -> bool:
-    """True if clients have a memory and it is what their training returned: the server changes none of
-    it afterwards.
+def keeps_memory(algorithm: Algorithm) -> bool:
+    """True if clients have a memory that is known where they train: it depends on nothing that the server
+    knows later.
     """
-    return bool(rule.memory()) and type(rule).update_memory is ClientRule.update_memory
+    rule, models = algorithm.rule, algorithm.models
+    return bool(rule.memory or models.memory) and (not rule.memory or rule.remembers == "trained")
+
+
+def memory_after(shard: Job, update: ClientUpdate) -> Vectors:
+    """The memory of a shard's clients after the round, of an algorithm that `keeps_memory`."""
+    rule, local = shard.algorithm.rule, shard.work.local
+    seen = replace(local, x=local.x[..., : update.delta.shape[-1]])
+    remembered = rule.remember(update.delta, update.shared, seen.x, seen)
+    return {**local.memory, **update.memory, **remembered}
 
 
 def message_of_shard(
@@ -113,7 +121,7 @@ def shard_of_message(
     clients, steps = tensors["clients"].numpy(), tensors["steps"].numpy()
     counts = (steps * np.array(header["widths"])).tolist()
     on_device = {name: value.to(device) for name, value in tensors.items()}
-    algorithm = replace(algorithm, rule=algorithm.rule.with_parameters(header["parameters"]))
+    algorithm = algorithm.tuned(header["parameters"])
     keys, values = header["passes"], header["sizes"]
     work = CohortWork(
         clients=clients,
@@ -141,7 +149,7 @@ def shard_of_message(
         else ForwardPasses([PassKey(*key) for key in keys], on_device["statistics"]),
     )
     return Job(
-        training_algorithm(algorithm, problem),
+        algorithm,
         problem,
         work,
         on_device.get("sums"),

@@ -4,7 +4,7 @@ rows fall away as they finish.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -17,15 +17,8 @@ from torch import Tensor
 from fedcore.core import ClientUpdate
 from fedcore.data.plan import PADDING
 from fedcore.engine.assignment import Ids, Job
-from fedcore.engine.local_solver import (
-    evaluates_elsewhere,
-    factors,
-    has_offset,
-    initial_state,
-    offsets,
-    own_gradient,
-    step_size_scales,
-)
+from fedcore.engine.local_program import Evaluate, LocalProgram
+from fedcore.engine.local_solver import factors, has_offset, initial_state, offsets, step_size_scales
 from fedcore.problems import TrainingProblem
 from fedcore.problems.base import Stackable, Stacked
 from fedcore.problems.network import STATISTICS
@@ -184,7 +177,8 @@ def descent(rows: ClientStack, x: Tensor) -> Descent:
 
     Algorithms of any other form must belong to a single job.
     """
-    return AffineDescent(rows, x) if rows.jobs[0].algorithm.is_affine() else GenericDescent(rows, x)
+    affine = LocalProgram.of(rows.jobs[0]).is_affine()
+    return AffineDescent(rows, x) if affine else GenericDescent(rows, x)
 
 
 class AffineDescent:
@@ -230,7 +224,7 @@ class GenericDescent:
 
     def __init__(self, rows: ClientStack, x: Tensor) -> None:
         (job,) = rows.jobs
-        self._algorithm = job.algorithm
+        self._program = LocalProgram.of(job)
         self._state = initial_state(job.algorithm.solver, x)
         self._local = job.work.local.take(torch.from_numpy(rows.place).to(job.work.local.x.device))
 
@@ -238,14 +232,12 @@ class GenericDescent:
         self._local = self._local.take(slice(active))
         self._state = {name: vectors[:active] for name, vectors in self._state.items()}
 
-    def gradient(self, evaluate: Callable[..., Tensor], y: Tensor) -> Tensor:
-        """The gradients [R, D] of a step of a rule that evaluates them elsewhere than at `y` [R, D]."""
-        return own_gradient(self._algorithm.rule, evaluate, y, self._local)
+    def gradient(self, evaluate: Evaluate, y: Tensor) -> Tensor:
+        """The gradients [R, T] of a step at `y` [R, T]."""
+        return self._program.gradient(evaluate, y, self._local)
 
     def step(self, grad: Tensor, y: Tensor, k: int) -> Tensor:
-        step, self._state = self._algorithm.solver.descend(
-            self._algorithm.rule, grad, y, self._state, k, self._local
-        )
+        step, self._state = self._program.step(grad, y, self._state, k, self._local)
         return step
 
 
@@ -299,14 +291,14 @@ def vectorised(jobs: Sequence[Job]) -> list[ClientUpdate]:
 
 def _kind(job: Job) -> Hashable:
     """Key of the jobs that share a stack; an algorithm that is not affine has a stack of its own."""
-    rule, rows = job.algorithm.rule, ClientStack.of([job])
-    if job.problem.kind is None or not job.algorithm.is_affine():
+    rows = ClientStack.of([job])
+    if job.problem.kind is None or not LocalProgram.of(job).is_affine():
         return id(job)
     # Of batches whose widths are alike, so that there is little padding.
     return (
         job.problem.kind,
         job.algorithm.starts_at_x(),
-        rule.subtracts_gradient_at_x(),
+        "gradient_at_x" in job.algorithm.rule.needs(),
         job.work.noise is None,
         rows.repeat,
         rows.widest.bit_length(),
@@ -323,7 +315,7 @@ def _train(jobs: Sequence[Job]) -> list[ClientUpdate]:
     trained = [_advance(rows.cut(part), clients, ids[part], capacity) for part in parts]
     y = torch.cat([part for part, _ in trained])
     updates = [
-        job.algorithm.rule.finish(own, job.work.local) for job, own in zip(jobs, rows.back(y), strict=True)
+        LocalProgram.of(job).finish(own, job.work.local) for job, own in zip(jobs, rows.back(y), strict=True)
     ]
     passes = [part.statistics for _, part in trained if part is not None]
     if not passes:
@@ -360,8 +352,8 @@ def _advance(
     Step k works on the rows that have more than k.
     """
     x = rows.spread([job.work.local.x for job in rows.jobs])
-    rule = rows.jobs[0].algorithm.rule
-    y, compares, recursion = x.clone(), rule.subtracts_gradient_at_x(), descent(rows, x)
+    compares = "gradient_at_x" in rows.jobs[0].algorithm.rule.needs()
+    y, recursion = x.clone(), descent(rows, x)
     finished: list[Tensor] = []
     passes = rows.passes()
     for stretch in rows.stretches(capacity):
@@ -373,7 +365,7 @@ def _advance(
         stacked = clients.stack(ids[:active], rows.samples(stretch), *step_of(passes, stretch.start))
         noise, sizes = rows.noise(stretch, y), step_sizes(rows, stretch, y)
         for k, size in enumerate(sizes):
-            if isinstance(recursion, GenericDescent) and evaluates_elsewhere(rule):
+            if isinstance(recursion, GenericDescent):
                 evaluate = partial(_evaluate, stacked, noise, k, passes is not None)
                 grad = recursion.gradient(evaluate, y)
             else:
@@ -387,13 +379,22 @@ def _advance(
 
 
 def _evaluate(
-    stacked: Stacked, noise: Tensor | None, k: int, counts: bool, models: Tensor, *, evaluation: int
+    stacked: Stacked,
+    noise: Tensor | None,
+    k: int,
+    counts: bool,
+    models: Tensor,
+    *,
+    evaluation: int,
+    at_x: bool = False,
 ) -> Tensor:
     """The gradients [m, D] of the k-th step of a stretch at `models` [m, D]. If it `counts`, which
     `evaluation` of the step it is decides on running statistics.
     """
     # Parts of longer vectors are not laid out as models are.
-    grad = stacked.gradient(models.contiguous(), k, **({"evaluation": evaluation} if counts else {}))
+    grad = stacked.gradient(
+        models.contiguous(), k, **({"evaluation": evaluation, "at_x": at_x} if counts else {})
+    )
     return grad if noise is None else grad + noise[:, k]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, Literal
 
+from fedcore.core import regularised
 from fedcore.lazy import np
 from fedcore.measures.base import Evaluated, Measured, MeasureInfo, MeasureSpec
 
@@ -18,14 +19,15 @@ if TYPE_CHECKING:
 def _gamma(problem: TrainingProblem, observation: Observation, row: int, delta: Tensor) -> float:
     client, local = int(observation.work.clients[row]), observation.work.local.take(row)
     x = local.x
+    rule, solver = observation.algorithm.rule, observation.algorithm.solver
 
     def slope(y: Tensor) -> float:
         """|grad h_i(y; x)|."""
         grad = problem.gradient(y, client, None)
-        if observation.algorithm.rule.subtracts_gradient_at_x():
+        if "gradient_at_x" in rule.needs():
             grad = grad - problem.gradient(x, client, None)
-        algorithm = observation.algorithm
-        return float(algorithm.solver.direction(algorithm.rule, grad, y, local).double().norm())
+        direction = regularised(solver, lambda grad: rule.direction(grad, y, local), grad, y, x)
+        return float(direction.double().norm())
 
     end, start = slope(x + delta), slope(x)
     return end / start if start else (inf if end else 0.0)

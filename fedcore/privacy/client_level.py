@@ -75,6 +75,8 @@ class ClippingUpdate(NamedTuple):
 class PrivateMean(Aggregator):
     """The sum of clipped changes over the expected number of clients, with Gaussian noise."""
 
+    moves_alone = True  # An empty cohort must not show.
+
     clip_norm: float
     noise_multiplier: float
     """Noise multiplier of the sum of changes; see `ClientLevelPrivacy`."""
@@ -86,10 +88,6 @@ class PrivateMean(Aggregator):
 
     def of_round(self, seed: int, round: int) -> PrivateMean:
         return replace(self, seed=seed, round=round)
-
-    def moves_alone(self) -> bool:
-        # An empty cohort must not show.
-        return True
 
     def weighted_sums(self, cohort: Cohort) -> None:
         return None

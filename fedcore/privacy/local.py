@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from fedcore.core import Aggregate, Aggregator, Cohort, Vectors
+from fedcore.core import Aggregate, Aggregator, Cohort, CohortNeed, Vectors
 from fedcore.lazy import torch
 from fedcore.privacy.accounting import GaussianRelease
 from fedcore.privacy.base import CHANGES, Privacy, PrivateRun
@@ -44,11 +44,8 @@ class NoisyChanges(Aggregator):
     def vectors_kept(self) -> tuple[int, int]:
         return self.within.vectors_kept()
 
-    def needs_normaliser(self) -> bool:
-        return self.within.needs_normaliser()
-
-    def needs_order(self) -> bool:
-        return self.within.needs_order()
+    def needs(self) -> frozenset[CohortNeed]:
+        return self.within.needs()
 
     def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
         clipped = clip(seen, self.clip_norm)

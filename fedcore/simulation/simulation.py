@@ -40,10 +40,11 @@ from fedcore.engine.server import RunContext, ServerState, client_vectors, initi
 from fedcore.engine.shard_messages import (
     SCORES,
     ShardMessage,
+    keeps_memory,
+    memory_after,
     message_of_result,
     message_of_scoring,
     message_of_shard,
-    returns_memory,
     scoring_of_message,
     shard_of_message,
 )
@@ -136,9 +137,7 @@ class Simulation:
         built = spec.build()
         trained = trained_on(privatise_problem(poison_problem(problem, attackers), spec), spec.participation)
         named = problem.coordinates()
-        algorithm = replace(
-            built, rule=built.rule.for_model(named), aggregator=built.aggregator.for_model(named)
-        )
+        algorithm = built.for_model(named)
         self._setting = RunContext(
             spec,
             seed,
@@ -156,7 +155,7 @@ class Simulation:
         self._room = client_memory
         vectors = {
             **client_vectors(algorithm, self._first_model),
-            **own_vectors(problem, algorithm.rule),
+            **own_vectors(problem, algorithm.models),
         }
         self._clients = ClientTable(vectors, population, self._room)
         self._traffic = self._new_traffic()
@@ -289,7 +288,7 @@ class Simulation:
         """True if `answer` keeps the memory of clients as it is after the round, so that it need not be
         sent again.
         """
-        return returns_memory(self._setting.algorithm.rule)
+        return keeps_memory(self._setting.algorithm)
 
     def shard_message(self, shard: Job, kept: Collection[int] = ()) -> ShardMessage:
         """The message that has `answer` of the same run elsewhere train a shard of this round.
@@ -314,15 +313,15 @@ class Simulation:
             return ShardMessage({}, {SCORES: problem.score(scoring.theta, scoring.batches)})
         shard = shard_of_message(message, setting.algorithm, setting.problem, device, self._kept)
         result = train_shard(ENGINES[message.header["engine"]], shard)
-        if isinstance(result, ClientUpdate):
-            self._kept.scatter(shard.work.clients, {**shard.work.local.memory, **result.memory})
+        if self.kept_elsewhere and isinstance(result, ClientUpdate):
+            self._kept.scatter(shard.work.clients, memory_after(shard, result))
         return message_of_result(result)
 
     def model(self) -> dict[str, Tensor]:
         """Return the global model's trained parameters and running statistics, by the names of its
         module; of several models, each name after the number of the model.
         """
-        named, count = self._bound(self._problem).named, self._setting.algorithm.rule.models_kept()
+        named, count = self._bound(self._problem).named, self._setting.algorithm.models.kept
         if count == 1:
             return named(self._server.x)
         models = enumerate(self._server.x.view(count, -1))
@@ -427,7 +426,7 @@ class Simulation:
     def _new_traffic(self) -> Traffic:
         problem, word = self._problem, self._server.x.element_size()
         algorithm = self._setting.algorithm
-        beside = statistics_bytes(problem, algorithm.rule, word)
+        beside = statistics_bytes(problem, algorithm.models, word)
         return Traffic(algorithm, len(problem.share), problem.dim, word, beside)
 
     @property
@@ -444,11 +443,9 @@ class Simulation:
         """Memory of the clients that were trained here for another process. It has no more rows than the
         table of that process, and the same limit in memory.
         """
-        vectors, rule = (
-            client_vectors(self._setting.algorithm, self._first_model),
-            self._setting.algorithm.rule,
-        )
-        names = rule.memory() if self.kept_elsewhere else ()
+        algorithm = self._setting.algorithm
+        vectors = client_vectors(algorithm, self._first_model)
+        names = (*algorithm.rule.memory, *algorithm.models.memory) if self.kept_elsewhere else ()
         return ClientTable({name: vectors[name] for name in names}, len(self._problem.share), self._room)
 
     @cached_property

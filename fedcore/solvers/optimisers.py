@@ -106,6 +106,9 @@ class AdamSolver(Solver):
         step = unbiased / ((v / (1 - self.beta2 ** (k + 1))).sqrt() + self.eps)
         return (step + self.decay * y if self.decay else step), {"m": m, "v": v}
 
+    def momentum_form(self) -> None:
+        return None
+
 
 class Adam(LocalOptimiser):
     """Adam with bias correction, its moments new in every round.

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.core import Aggregator, ServerOptimiser
 from fedcore.errors import SpecificationError
 
 if TYPE_CHECKING:
@@ -56,17 +56,18 @@ def _check_weighting(spec: ExperimentSpec) -> None:
 
 
 def _check_algorithm(spec: ExperimentSpec) -> None:
-    algorithm, rule = spec.algorithm, spec.algorithm.rule()
+    algorithm, rule, models = spec.algorithm, spec.algorithm.rule(), spec.algorithm.models()
+    needs = rule.needs()
     aggregator = spec.aggregator.build() if spec.aggregator else algorithm.aggregator()
     if algorithm.averages_exactly:
         reason = "requires x to be the average of the clients"
-    elif rule.exchanges_gradients() or rule.needs_full_gradient() or rule.subtracts_gradient_at_x():
+    elif algorithm.exchange() or models.full_gradient or needs & {"full_gradient", "gradient_at_x"}:
         reason = "uses gradients at a model that all clients of a round share"
-    elif rule.models_kept() > 1:
+    elif models.kept > 1:
         reason = "keeps several models, of which clients choose one at the start of a round"
-    elif aggregator.needs_losses():
+    elif "losses" in aggregator.needs():
         reason = "uses losses at a model that all clients of a round share"
-    elif rule.memory() or rule.shared() or rule.receives_new_model():
+    elif rule.memory or models.memory or rule.shared or "next_model" in needs:
         reason = "keeps vectors that belong to rounds of a whole cohort"
     elif algorithm.own_weights or aggregator.vectors_kept()[1]:
         reason = "computes its own weights, so staleness would not count"
@@ -85,7 +86,7 @@ def _check_mixing(spec: ExperimentSpec) -> None:
         _check_one_model(spec)
     if spec.server is not None:
         raise SpecificationError("/server", f"{kind} mixes models with weights of its own: omit this")
-    if type(algorithm).server is not AlgorithmSpec.server or algorithm.server_lr != 1.0:
+    if algorithm.server(1.0) != ServerOptimiser() or algorithm.server_lr != 1.0:
         raise SpecificationError(
             "/algorithm",
             f"{kind} mixes models with weights of its own and has no server optimiser: omit `server_lr`, or"
@@ -97,7 +98,7 @@ def _check_one_model(spec: ExperimentSpec) -> None:
     """There is nothing to aggregate."""
     assert spec.asynchrony is not None
     kind, algorithm = spec.asynchrony.kind, spec.algorithm
-    if type(algorithm).aggregator is not AlgorithmSpec.aggregator:
+    if algorithm.aggregator() != Aggregator():
         raise SpecificationError(
             "/algorithm",
             f"{algorithm.kind} has an aggregation of its own, but {kind} mixes one model at a time: use"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.server import OwnServer, SgdServer
 from fedcore.compression import NoCompression
-from fedcore.core import Aggregator, ClientRule, Compressor, find_overridden
+from fedcore.core import Aggregator, Compressor, is_linear
 from fedcore.data.augment import transform_of
 from fedcore.errors import SpecificationError
 from fedcore.measures import MEASURES, names_of
@@ -68,7 +68,7 @@ def check(spec: ExperimentSpec) -> None:
     if isinstance(spec.problem.model, ModuleObject):
         spec.problem.model.check_seeds(len(spec.seeds))
     _check_engine(spec)
-    clients, models = population(spec.problem), spec.algorithm.rule().models_kept()
+    clients, models = population(spec.problem), spec.algorithm.models().kept
     dim = models * dimension(spec.problem)
     if dim > MAX_PARAMETERS:
         raise SpecificationError(
@@ -138,7 +138,7 @@ def _check_personal(spec: ExperimentSpec) -> None:
     """Refuse personal models without test samples of their own, and personal models of two kinds at
     once.
     """
-    rule, personal = spec.algorithm.rule(), personal_measures(spec)
+    models, personal = spec.algorithm.models(), personal_measures(spec)
     if personal and tests_of_clients(spec.problem) is False:
         remedy = (
             "add `hold_out` to the partition"
@@ -149,35 +149,27 @@ def _check_personal(spec: ExperimentSpec) -> None:
             "/evaluation/measures", f"{personal[0]} is taken on test samples of each client: {remedy}"
         )
     policy = getattr(spec.problem.model, "batch_norm", None)
-    if rule.models_kept() > 1 and policy in ("average", "local"):
+    if models.kept > 1 and policy in ("average", "local"):
         raise SpecificationError(
             "/problem/model/batch_norm",
             f"{spec.algorithm.kind} has several models, whose running statistics differ, but `{policy}` keeps"
             " one set: use `group` or `frozen`",
         )
-    kind = type(rule)
-    unknown = kind.personal_model is not ClientRule.personal_model and rule.models_trained() == 1
-    if policy == "average" and unknown and kind.personal_parameters is ClientRule.personal_parameters:
-        raise SpecificationError(
-            "/problem/model/batch_norm",
-            f"{spec.algorithm.kind} does not say which running statistics belong to its personal models: let"
-            " its rule declare `personal_parameters` or `models_trained`, or use `group` or `frozen`",
-        )
     if policy != "local":
         return
-    if rule.memory() and not spec.build().starts_at_x():
+    if models.memory and models.trained == 1:
         raise SpecificationError(
             "/problem/model/batch_norm",
             f"`local` keeps batch norm with the client, and {spec.algorithm.kind} has personal models of its"
             " own: use another policy, or another algorithm",
         )
-    if rule.models_trained() > 1:
+    if models.trained > 1:
         raise SpecificationError(
             "/problem/model/batch_norm",
             f"`local` keeps batch norm with the client, and {spec.algorithm.kind} trains several models: use"
             " another policy, or another algorithm",
         )
-    if rule.adaptation() is not None or spec.evaluation.fine_tuning is not None:
+    if models.adaptation() is not None or spec.evaluation.fine_tuning is not None:
         where = "evaluation.fine_tuning" if spec.evaluation.fine_tuning else spec.algorithm.kind
         raise SpecificationError(
             "/problem/model/batch_norm", f"`local` cannot be combined with {where}: use another policy"
@@ -211,17 +203,10 @@ def _check_server(spec: ExperimentSpec) -> None:
 
 
 def _check_aggregator(spec: ExperimentSpec) -> None:
-    algorithm, own = spec.algorithm, type(spec.algorithm).aggregator
-    built = spec.aggregator.build() if spec.aggregator else algorithm.aggregator()
-    if find_overridden(built, Aggregator) & {"combine", "weighted_sums"} == {"weighted_sums"}:
-        raise SpecificationError(
-            "/aggregator" if spec.aggregator else "/algorithm",
-            f"{type(built).__name__} overrides `weighted_sums` but not `combine`, which would take the first"
-            " sum, or the change of the first client, for the direction: override both, or `coefficients`",
-        )
+    algorithm = spec.algorithm
     if spec.aggregator is None:
         return
-    if own is not AlgorithmSpec.aggregator:
+    if algorithm.aggregator() != Aggregator():
         raise SpecificationError("/aggregator", f"{algorithm.kind} has an aggregation of its own: omit this")
     if algorithm.averages_exactly:
         raise SpecificationError(
@@ -248,10 +233,10 @@ def _check_solver(spec: ExperimentSpec) -> None:
     """Refuse a local optimiser that has no normaliser for an algorithm that divides by it."""
     algorithm, local = spec.algorithm, spec.local
     aggregator = spec.aggregator.build() if spec.aggregator else algorithm.aggregator()
-    divides = algorithm.rule().needs_normaliser() or aggregator.needs_normaliser()
-    if not divides or local.build().is_linear():
+    divides = "normaliser" in algorithm.rule().needs() | aggregator.needs()
+    if not divides or is_linear(local.build()):
         return
-    if local.optimizer.build().is_linear():
+    if is_linear(local.optimizer.build()):
         pointer, reason, fix = "/local/clip_norm", "clipped steps are", "omit it"
     else:
         pointer, reason, fix = "/local/optimizer", f"a step of {local.optimizer.kind} is", "use `sgd`"
@@ -315,11 +300,11 @@ def _lossy(participation: Participation, stragglers: Stragglers | None) -> str |
         or stragglers.fraction < LOSES_ONE
     ):
         return None
-    unsaid = type(participation).chance_to_keep_any is Participation.chance_to_keep_any
-    if unsaid and not participation.loses_cohorts:
+    if participation.loses_cohorts is None:
         return (
             f"{participation.kind} does not say how likely its cohorts are to have another client, so that"
-            " stragglers do not take all: override `chance_to_keep_any`, or use `uniform` or `samples`"
+            " stragglers do not take all: override `chance_to_keep_any` and `loses_cohorts`, or use `uniform`"
+            " or `samples`"
         )
     if participation.loses_cohorts and stragglers.fraction >= LOSES_PAIRS:
         return (
@@ -342,7 +327,7 @@ def _check_compression(spec: ExperimentSpec) -> None:
             f"{spec.compression.downlink.kind} of this form compresses messages of clients only: use it in"
             " `uplink`",
         )
-    if spec.algorithm.rule().shares_parameters() and not isinstance(spec.compression.downlink, NoCompression):
+    if spec.algorithm.models().overlap and not isinstance(spec.compression.downlink, NoCompression):
         raise SpecificationError(
             "/compression/downlink",
             f"{spec.algorithm.kind} has models with layers in common, which compression of the models would"
@@ -352,7 +337,7 @@ def _check_compression(spec: ExperimentSpec) -> None:
 
 def _check_lost_messages(spec: ExperimentSpec) -> None:
     downlink, built = spec.compression.downlink, spec.build().downlink
-    loses_part = type(built).compress is not Compressor.compress and not built.telescopes()
+    loses_part = built != Compressor() and not built.telescopes()
     if spec.algorithm.averages_exactly and loses_part:
         raise SpecificationError(
             "/compression/downlink",

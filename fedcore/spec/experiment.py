@@ -223,6 +223,9 @@ class ExperimentSpec(Block):
             aggregator = self.privacy.aggregator(aggregator, private_run(self))
         return Algorithm(
             rule=self.algorithm.rule(),
+            models=self.algorithm.models(),
+            exchange=self.algorithm.exchange(),
+            tuner=self.algorithm.tuner(),
             aggregator=aggregator,
             server=override or self.algorithm.server(lr),
             solver=self.local.build(),

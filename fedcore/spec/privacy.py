@@ -10,7 +10,7 @@ from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.assurance import EVERYTHING, Assurance, Assurances, find_assurances
 from fedcore.block import Block, kind_of
 from fedcore.compression import COMPRESSORS
-from fedcore.core import Aggregator, ClientRule, Compressor, Solver
+from fedcore.core import Aggregator, Compressor, Rule, Solver
 from fedcore.data.augment import TRANSFORMS, Transform
 from fedcore.errors import SpecificationError
 from fedcore.families import Family
@@ -95,7 +95,7 @@ def parts_of(spec: ExperimentSpec, privacy: Privacy) -> Iterator[AssuringPart]:
     are not among them, since they are given nothing but what was released.
     """
     local, systems, link, dim = spec.local, spec.systems, spec.compression.uplink, dimension(spec.problem)
-    own = ClientRule.assures | Aggregator.assures
+    own = Rule.assures | Aggregator.assures
     yield _component(
         "/algorithm",
         ALGORITHMS,
@@ -151,21 +151,24 @@ def parts_of(spec: ExperimentSpec, privacy: Privacy) -> Iterator[AssuringPart]:
 
 
 def of_algorithm(algorithm: AlgorithmSpec) -> Assurances:
-    """Statements of an algorithm: of its rule, less what that announces to send, and its aggregator."""
-    rule = algorithm.rule()
-    found = find_assurances(rule) - (Aggregator.assures - of_aggregator(algorithm.aggregator()))
-    if rule.exchanges_gradients() or rule.adaptive_parameters() or rule.models_kept() > 1:
+    """Statements of an algorithm: of its rule and its models, less what these announce to send, and of its
+    aggregator.
+    """
+    rule, models = algorithm.rule(), algorithm.models()
+    found = find_assurances(rule) & find_assurances(models)
+    found -= Aggregator.assures - of_aggregator(algorithm.aggregator())
+    if algorithm.exchange() or algorithm.tuner() or models.kept > 1:
         found -= MESSAGES
-    if rule.shared():
+    if rule.shared:
         found -= {Assurance.CHANGE_ALONE}
-    if rule.needs_full_gradient() or rule.subtracts_gradient_at_x():
+    if models.full_gradient or not rule.needs().isdisjoint({"full_gradient", "gradient_at_x"}):
         found -= {Assurance.NOISY_GRADIENTS}
     return found
 
 
 def of_aggregator(aggregator: Aggregator) -> Assurances:
     """Statements of an aggregator, less what it announces to need."""
-    return find_assurances(aggregator) - (MESSAGES if aggregator.needs_losses() else set())
+    return find_assurances(aggregator) - (MESSAGES if "losses" in aggregator.needs() else set())
 
 
 def of_participation(participation: Participation) -> Assurances:

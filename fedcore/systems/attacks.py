@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from fedcore.assurance import Assurance, Assurances
 from fedcore.block import Block, PositiveRate, ceil_share, floor_share
+from fedcore.core import Declaring, Described, Statement
 from fedcore.errors import SpecificationError
 from fedcore.families import Family
 from fedcore.lazy import np, random, torch
@@ -32,13 +33,17 @@ POINTER = "/systems/attack"
 ClassLabel = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
-class Attack(Block):
+class Attack(Declaring, Block):
     """An attack and its parameters. A subclass overrides `forge`, `poison`, or both.
 
     Malicious clients train as all others do, on data that may be poisoned, and then send what
     `forge` makes of their changes. Vectors that an algorithm sends beside them are not forged.
     """
 
+    described: ClassVar[Described] = {
+        "forges": Statement(("forge",), "`def forges(self): return True`"),
+        "poisons": Statement(("poison",), "`def poisons(self): return True`"),
+    }
     source: ClassVar[str | None] = None
     """The publication."""
     assures: ClassVar[Assurances] = frozenset({Assurance.OWN_DATA, Assurance.NOISY_GRADIENTS})
@@ -64,7 +69,7 @@ class Attack(Block):
 
     def forges(self) -> bool:
         """True if `forge` changes anything; each client's change is then needed."""
-        return type(self).forge is not Attack.forge
+        return False
 
     def forge(self, deltas: Tensor, malicious: Tensor, rng: Generator) -> Tensor:
         """The changes [M, D] that the server receives.
@@ -76,7 +81,7 @@ class Attack(Block):
 
     def poisons(self) -> bool:
         """True if `poison` changes anything."""
-        return type(self).poison is not Attack.poison
+        return False
 
     def poison(self, data: FederatedData, clients: Ids, classes: int, seed: int) -> FederatedData:
         """The data with `classes` classes that are trained on where `clients` are malicious."""
@@ -129,6 +134,9 @@ class SignFlipping(Attack):
     scale: PositiveRate = 1.0
     """Factor of the length."""
 
+    def forges(self) -> bool:
+        return True
+
     def forge(self, deltas: Tensor, malicious: Tensor, rng: Generator) -> Tensor:
         return torch.where(malicious[:, None], -self.scale * deltas, deltas)
 
@@ -144,6 +152,9 @@ class GaussianNoise(Attack):
     std: PositiveRate = 200.0
     """Standard deviation of every coordinate; the paper takes 200."""
 
+    def forges(self) -> bool:
+        return True
+
     def forge(self, deltas: Tensor, malicious: Tensor, rng: Generator) -> Tensor:
         forged = deltas.clone()
         drawn = rng.standard_normal((int(malicious.sum()), deltas.shape[1]))
@@ -157,6 +168,9 @@ class KnowingAttack(Attack):
     """
 
     assures = Attack.assures - {Assurance.OWN_DATA}
+
+    def forges(self) -> bool:
+        return True
 
     def forge(self, deltas: Tensor, malicious: Tensor, rng: Generator) -> Tensor:
         known = deltas if bool(malicious.all()) else deltas[~malicious]
@@ -341,6 +355,9 @@ class LabelFlipping(PoisoningAttack):
         self._check_class("original", self.original, shape.classes)
         self._check_class("target", self.target, shape.classes)
 
+    def poisons(self) -> bool:
+        return True
+
     def poison(self, data: FederatedData, clients: Ids, classes: int, seed: int) -> FederatedData:
         train = data.dataset.train
         rows = torch.cat([data.rows(int(client)) for client in clients])
@@ -385,6 +402,9 @@ class Backdoor(PoisoningAttack):
                 f"{POINTER}/size", f"images have {' x '.join(map(str, shape.features[-2:]))} pixels"
             )
         self._check_class("target", self.target, shape.classes)
+
+    def poisons(self) -> bool:
+        return True
 
     def poison(self, data: FederatedData, clients: Ids, classes: int, seed: int) -> FederatedData:
         train = data.dataset.train

@@ -20,12 +20,12 @@ from fedcore.core import (
     Aggregator,
     Algorithm,
     ClientContext,
-    ClientRule,
     Cohort,
+    Rule,
     ServerOptimiser,
     Vectors,
 )
-from fedcore.engine.local_solver import evaluates_elsewhere
+from fedcore.engine.local_program import LocalProgram
 from fedcore.spec import ExperimentSpec
 from fedcore.testing import runs, trials
 from fedcore.testing.finding import CheckFailedError, require
@@ -33,7 +33,7 @@ from fedcore.testing.randomness import no_global_randomness
 from fedcore.testing.subject import EXACT, SAMPLED, Subject
 
 DIM, CLIENTS, POPULATION = 5, 3, 7
-IN_TRAINING = ("gradient", "direction", "step_taken", "step_size_scale times a vector")
+IN_TRAINING = ("gradient", "direction", "step", "step_size_scale times a vector")
 """Outputs that are as long as what a client trains."""
 LOCAL = "write for the last axis: the same line serves one client [D] and a cohort [M, D]"
 
@@ -42,31 +42,54 @@ class Parts(NamedTuple):
     """The parts of an algorithm, and random tensors for them."""
 
     spec: AlgorithmSpec
-    rule: ClientRule
-    aggregator: Aggregator
-    server: ServerOptimiser
+    algorithm: Algorithm
     context: ClientContext
     cohort: Cohort
     grad: Tensor
-    """[M, D'], of the length of `ClientRule.starting_point`."""
+    """[M, T], of the length of what a client trains."""
     y: Tensor
-    """[M, D']."""
+    """[M, T]."""
     x: Tensor
     """[D]."""
     deltas: Tensor
     """[M, D]."""
+
+    @property
+    def rule(self) -> Rule:
+        """The rule."""
+        return self.algorithm.rule
+
+    @property
+    def aggregator(self) -> Aggregator:
+        """The aggregator."""
+        return self.algorithm.aggregator
+
+    @property
+    def server(self) -> ServerOptimiser:
+        """The server's optimiser."""
+        return self.algorithm.server
+
+    @property
+    def seen(self) -> ClientContext:
+        """The context as the rule sees it: of one model."""
+        return replace(self.context, x=self.context.x[..., :DIM])
+
+    @property
+    def program(self) -> LocalProgram:
+        """What a client runs."""
+        return LocalProgram(self.algorithm, DIM, private=False)
 
 
 def parts_of(subject: Subject, device: str = "cpu") -> Parts:
     """The parts of the component, and inputs of a round on random numbers."""
     spec = subject.spec()
     if isinstance(spec, AggregatorSpec):
-        plain = parts_with(AlgorithmSpec(kind="plain"), ClientRule(), device)
-        return plain._replace(aggregator=spec.build())
+        plain = parts_with(AlgorithmSpec(kind="plain"), Rule(), device)
+        return plain._replace(algorithm=replace(plain.algorithm, aggregator=spec.build()))
     return parts_with(spec, spec.rule(), device)
 
 
-def parts_with(spec: AlgorithmSpec, rule: ClientRule, device: str = "cpu") -> Parts:
+def parts_with(spec: AlgorithmSpec, rule: Rule, device: str = "cpu") -> Parts:
     """The parts of `spec` with `rule`, and inputs of a round on random numbers."""
     generator = torch.Generator().manual_seed(0)
 
@@ -77,23 +100,31 @@ def parts_with(spec: AlgorithmSpec, rule: ClientRule, device: str = "cpu") -> Pa
         "first.weight": torch.arange(3, device=device),
         "last.weight": torch.arange(3, DIM, device=device),
     }
-    rule = rule.for_model(named)
+    algorithm = Algorithm(
+        rule,
+        spec.models(),
+        spec.exchange(),
+        spec.tuner(),
+        spec.aggregator(),
+        spec.server(spec.server_lr),
+    ).for_model(named)
+    models = algorithm.models
     x = draw(DIM)
-    start = rule.start(x)
+    start = {**rule.start(x), **models.start(x)}
+    memory = {name: draw(CLIENTS, len(start.get(name, x))) for name in (*rule.memory, *models.memory)}
     weights = draw(CLIENTS).exp()
     steps = torch.tensor([2.0, 5.0, 1.0], dtype=torch.float64, device=device)
     context = ClientContext(
         x=x,
-        shared=_Declared("shared", {name: draw(DIM) for name in rule.shared()}),
-        memory=_Declared("memory", {name: draw(CLIENTS, len(start.get(name, x))) for name in rule.memory()}),
-        full_gradient=draw(CLIENTS, DIM) if rule.needs_full_gradient() else None,
-        mean_gradient=draw(DIM) if rule.exchanges_gradients() else None,
+        shared=_Declared("shared", {name: draw(DIM) for name in rule.shared}),
+        memory=_Declared("memory", memory),
+        full_gradient=draw(CLIENTS, DIM) if models.full_gradient or "full_gradient" in rule.needs() else None,
+        mean_gradient=draw(DIM) if algorithm.exchange else None,
         steps=steps[:, None],
         normaliser=1.5 * steps[:, None],
         lr=0.1,
     )
-    if not Algorithm(rule).starts_at_x():
-        context = replace(context, x=rule.starting_point(context))
+    context = replace(context, x=models.starting_point(x, context.memory))
     share = torch.tensor([0.1, 0.2, 0.15], dtype=torch.float64, device=device)
     cohort = Cohort(
         clients=torch.tensor([1, 3, 6], device=device),
@@ -105,13 +136,11 @@ def parts_with(spec: AlgorithmSpec, rule: ClientRule, device: str = "cpu") -> Pa
         normaliser=1.5 * steps,
         order=torch.tensor([2, 0, 1], device=device),
         losses=draw(CLIENTS).exp(),
-        models=torch.arange(CLIENTS, device=device) % rule.models_kept() if rule.models_kept() > 1 else None,
+        models=torch.arange(CLIENTS, device=device) % models.kept if models.kept > 1 else None,
     )
     return Parts(
         spec,
-        rule,
-        spec.aggregator().for_model(named),
-        spec.server(spec.server_lr),
+        algorithm,
         context,
         cohort,
         draw(CLIENTS, context.x.shape[-1]),
@@ -124,16 +153,15 @@ def parts_with(spec: AlgorithmSpec, rule: ClientRule, device: str = "cpu") -> Pa
 class _Declared(dict[str, Tensor]):
     """Vectors by name; one that is not declared is refused with how to declare it."""
 
-    def __init__(self, method: str, vectors: Mapping[str, Tensor]) -> None:
+    def __init__(self, attribute: str, vectors: Mapping[str, Tensor]) -> None:
         super().__init__(vectors)
-        self._method = method
+        self._attribute = attribute
 
     def __missing__(self, name: str) -> Tensor:
         raise CheckFailedError(
-            f"vectors that `{self._method}()` declares: {sorted(self)}",
+            f"vectors that `{self._attribute}` declares: {sorted(self)}",
             f"{name!r}, which it does not name",
-            f"a name that is not declared; return it from `{self._method}()`: `def {self._method}(self):"
-            f" return ({name!r},)`",
+            f"a name that is not declared; name it in the class: `{self._attribute} = ({name!r},)`",
         )
 
 
@@ -150,16 +178,16 @@ def exercise(
     the aggregator and the server optimiser.
     """
     rule, context, cohort, aggregator = parts.rule, parts.context, parts.cohort, parts.aggregator
-    made = list(_client_outputs(rule, parts.grad, parts.y, context, after).values())
-    shared = rule.update_shared(context.shared, rule.finish(parts.y, context).shared, cohort)
-    after(rule.update_shared)
+    made = list(_client_outputs(parts, parts.grad, parts.y, context, after).values())
+    shared = rule.move_shared(context.shared, parts.program.finish(parts.y, context).shared, cohort)
+    after(rule.move_shared)
     sums = aggregator.weighted_sums(cohort)
     seen = parts.deltas if sums is None else sums @ parts.deltas
     combined = aggregator.combine(seen, cohort, aggregator.start(parts.x) if start is None else start)
     after(aggregator.combine)
     move, _ = parts.server.step(parts.x, _server_state(parts) if state is None else state)
     after(parts.server.step)
-    made += [(vector, rule.update_shared) for vector in shared.values()]
+    made += [(vector, rule.move_shared) for vector in shared.values()]
     return [*made, (combined.direction, aggregator.combine), (move, parts.server.step)]
 
 
@@ -232,11 +260,12 @@ def shapes_hold_for_one_client_and_a_cohort(subject: Subject) -> None:
     and server optimiser give vectors [D].
     """
     parts = parts_of(subject)
-    rule, context = parts.rule, parts.context
-    whole = _client_outputs(rule, parts.grad, parts.y, context)
-    lengths = {f"memory {name!r}": len(value) for name, value in rule.start(parts.x).items()}
+    context, models = parts.context, parts.algorithm.models
+    whole = _client_outputs(parts, parts.grad, parts.y, context)
+    start = {**parts.rule.start(parts.x), **models.start(parts.x)}
+    lengths = {f"memory {name!r}": len(value) for name, value in start.items()}
     for row in range(CLIENTS):
-        alone = _client_outputs(rule, parts.grad[row], parts.y[row], context.take(row))
+        alone = _client_outputs(parts, parts.grad[row], parts.y[row], context.take(row))
         for name, (value, method) in whole.items():
             width = parts.y.shape[-1] if name in IN_TRAINING else lengths.get(name, DIM)
             _check_shape(name, value, (CLIENTS, width), method)
@@ -250,7 +279,7 @@ def shapes_hold_for_one_client_and_a_cohort(subject: Subject) -> None:
                 method,
             )
     combined = combine(parts.aggregator, parts.deltas, parts.cohort)
-    width = rule.models_kept() * DIM
+    width = models.kept * DIM
     _check_shape("the direction of combine", combined.direction, (width,), parts.aggregator.combine)
     _check_shape("the coefficients of combine", combined.coefficients, (CLIENTS,), parts.aggregator.combine)
     move, _ = parts.server.step(combined.direction, _server_state(parts))
@@ -289,7 +318,7 @@ def the_affine_form_is_that_of_direction(subject: Subject) -> None:
     check_affine_form(parts.rule, parts)
 
 
-def check_affine_form(rule: ClientRule, parts: Parts) -> None:
+def check_affine_form(rule: Rule, parts: Parts) -> None:
     """Raise CheckFailedError if the form that `rule` declares is not that of its direction."""
     declared = rule.affine_form()
     if declared is None:
@@ -299,21 +328,21 @@ def check_affine_form(rule: ClientRule, parts: Parts) -> None:
         found is not None and abs(found.mu - declared.mu) <= 1e-9 and found.has_offset == declared.has_offset,
         f"direction(g, y) = g + {declared.mu:g} (y - x)" + (" + offset" if declared.has_offset else ""),
         "another form" if found is None else f"mu = {found.mu:g}, offset: {found.has_offset}",
-        "`affine_form` is that of another rule; return None unless it is that of `direction`",
+        "`affine_form` is that of another rule; return None unless it is that of `direction` at the gradient",
         rule.affine_form,
     )
 
 
-def observed_form(rule: ClientRule, parts: Parts) -> AffineForm | None:
+def observed_form(rule: Rule, parts: Parts) -> AffineForm | None:
     """The form g + mu (y - x) + offset of a rule's direction on random numbers; None if it has none."""
-    context, y = parts.context, parts.y
-    if evaluates_elsewhere(rule) or type(rule).step_taken is not ClientRule.step_taken:
+    context, y = parts.seen, parts.y[..., :DIM]
+    if not torch.equal(rule.gradient(_steep, y, context), _steep(y)):
         return None
     at_x = context.x.expand_as(y)
     offset = rule.direction(torch.zeros_like(y), at_x, context)
     mu: float | None = None
     for scale in (1.0, -0.5, 3.0):
-        grad, away = scale * parts.grad, scale * (y - at_x)
+        grad, away = scale * parts.grad[..., :DIM], scale * (y - at_x)
         pull = rule.direction(grad, at_x + away, context) - grad - offset
         if mu is None:
             mu = float((pull * away).sum() / away.square().sum())
@@ -342,7 +371,7 @@ def declared_sums_and_coefficients_are_those_of_combine(subject: Subject) -> Non
     if combined.coefficients.isnan().any():
         return  # undefined, as for a median
     # Each delta moves one of the server's models.
-    moved = combined.direction.view(parts.rule.models_kept(), -1).sum(0)
+    moved = combined.direction.view(parts.algorithm.models.kept, -1).sum(0)
     off = float((moved - combined.coefficients @ deltas).abs().max())
     require(
         off <= 1e-9 * float(1 + combined.direction.abs().max()),
@@ -358,20 +387,22 @@ def declared_memory_is_what_is_used(subject: Subject) -> None:
     """Memory, shared vectors and state have the names that are declared, and their number of vectors."""
     parts = parts_of(subject)
     rule, context = parts.rule, parts.context
-    update = rule.finish(parts.y, context)
-    kept = rule.update_memory(update, parts.x, context)
-    _check_names("memory", rule.memory(), kept, rule.memory)
-    _check_names(
-        "shared", rule.shared(), rule.update_shared(context.shared, update.shared, parts.cohort), rule.shared
-    )
-    strangers = rule.start(parts.x).keys() - set(rule.memory())
-    require(
-        not strangers,
-        "`start` to give vectors of the declared memory",
-        f"{sorted(strangers)}",
-        "`memory` does not name them",
-        rule.start,
-    )
+    models, update = parts.algorithm.models, parts.program.finish(parts.y, context)
+    kept = rule.remember(update.delta, update.shared, parts.x, parts.seen)
+    _check_names("memory", rule.memory, kept, rule.remember)
+    _check_names("memory", models.memory, models.remember(parts.y, context), models.remember)
+    _check_names("shared", rule.shared, update.shared, rule.sends)
+    moved = rule.move_shared(context.shared, update.shared, parts.cohort)
+    _check_names("shared", rule.shared, moved, rule.move_shared)
+    for part in (rule, models):
+        strangers = part.start(parts.x).keys() - set(part.memory)
+        require(
+            not strangers,
+            "`start` to give vectors of the declared memory",
+            f"{sorted(strangers)}",
+            "`memory` does not name them",
+            part.start,
+        )
     state = combine(parts.aggregator, parts.deltas, parts.cohort).aggregator_state
     shapes = [tuple(vector.shape) for vector in state.values()]
     found = shapes.count((DIM,)), shapes.count((CLIENTS, DIM))
@@ -393,7 +424,7 @@ def declared_memory_is_what_is_used(subject: Subject) -> None:
 def declared_properties_hold(subject: Subject) -> None:
     """`gradients_per_step`, `averages_models`, `own_weights` and `min_norm` are what the parts do."""
     parts = parts_of(subject)
-    evaluations = _evaluations(parts) + parts.rule.subtracts_gradient_at_x()
+    evaluations = _evaluations(parts)
     require(
         parts.rule.gradients_per_step() == evaluations,
         f"gradients_per_step() = {evaluations}, how often `gradient` evaluates its mini-batch",
@@ -405,7 +436,7 @@ def declared_properties_hold(subject: Subject) -> None:
     combined = combine(parts.aggregator, deltas, cohort)
     if spec.averages_models:
         change = (parts.y - parts.context.x)[:, :DIM]
-        mean = (parts.rule.finish(parts.y, parts.context).delta - change).abs().max()
+        mean = (parts.program.finish(parts.y, parts.context).delta - change).abs().max()
         off = max(float((combined.direction - cohort.weights @ deltas).abs().max()), float(mean))
         require(
             off <= 1e-9,
@@ -485,47 +516,62 @@ def combine(aggregator: Aggregator, deltas: Tensor, cohort: Cohort) -> Aggregate
 
 
 def _client_outputs(
-    rule: ClientRule,
+    parts: Parts,
     grad: Tensor,
     y: Tensor,
     context: ClientContext,
     after: Callable[[Any], None] = lambda _: None,
 ) -> Mapping[str, tuple[Tensor, Any]]:
-    """Results of a rule for clients [..., D'], by name, each with the method that gave it.
+    """Results of rule and models for clients [..., T], by name, each with the method that gave it.
 
     `after` is called with each method, once it has returned.
     """
-    gradient = rule.gradient(lambda models: 0.5 * models.sin(), y, context)
+    program, rule, models = parts.program, parts.rule, parts.algorithm.models
+    seen = replace(context, x=context.x[..., :DIM])
+
+    def evaluate(model: Tensor, *, evaluation: int, at_x: bool = False) -> Tensor:  # noqa: ARG001 - one
+        return _steep(model)
+
+    gradient = program.gradient(evaluate, y, context)
     after(rule.gradient)
-    direction = rule.direction(grad, y, context)
+    after(models.gradient)
+    direction = program.direction(grad, y, context)
     after(rule.direction)
-    taken = rule.step_taken(grad, 1, context)
-    after(rule.step_taken)
-    update = rule.finish(y, context)
-    after(rule.finish)
-    kept = rule.update_memory(update, context.x[..., :DIM], context)
-    after(rule.update_memory)
+    after(models.direction)
+    taken = models.taken(grad, 1, context)
+    after(models.taken)
+    update = program.finish(y, context)
+    after(rule.sends)
+    after(models.remember)
+    kept = rule.remember(update.delta, update.shared, seen.x, seen)
+    after(rule.remember)
     scale = rule.step_size_scale(context.steps) * torch.ones_like(y)
     after(rule.step_size_scale)
     return {
         "gradient": (gradient, rule.gradient),
         "direction": (direction, rule.direction),
-        "step_taken": (taken, rule.step_taken),
-        "the delta of finish": (update.delta, rule.finish),
+        "step": (taken, models.taken),
+        "the delta of training": (update.delta, models.remember),
         "step_size_scale times a vector": (scale, rule.step_size_scale),
-        **{f"memory {name!r}": (value, rule.update_memory) for name, value in kept.items()},
-        **{f"shared {name!r} of finish": (value, rule.finish) for name, value in update.shared.items()},
+        **{f"memory {name!r}": (value, models.remember) for name, value in update.memory.items()},
+        **{f"memory {name!r}": (value, rule.remember) for name, value in kept.items()},
+        **{f"shared {name!r}": (value, rule.sends) for name, value in update.shared.items()},
     }
+
+
+def _steep(models: Tensor) -> Tensor:
+    """Gradients of a function that is not quadratic."""
+    return 0.5 * models.sin()
 
 
 def _ascending(subject: Subject) -> Any:
     """The first method that turns a direction around; the class if it is not known."""
     parts = parts_of(subject)
-    rule, cohort, deltas, change = parts.rule, parts.cohort, parts.deltas, parts.y - parts.context.x
+    rule, models, cohort, deltas = parts.rule, parts.algorithm.models, parts.cohort, parts.deltas
+    seen, grad = parts.seen, parts.grad[..., :DIM]
     steps: tuple[tuple[Any, Callable[[], Tensor], Tensor], ...] = (
-        (rule.direction, lambda: rule.direction(parts.grad, parts.context.x, parts.context), parts.grad),
-        (rule.step_taken, lambda: rule.step_taken(parts.grad, 0, parts.context), parts.grad),
-        (rule.finish, lambda: rule.finish(parts.y, parts.context).delta, change[..., :DIM]),
+        (rule.direction, lambda: rule.direction(grad, seen.x, seen), grad),
+        (models.taken, lambda: models.taken(parts.grad, 0, parts.context), parts.grad),
         (
             parts.aggregator.combine,
             lambda: combine(parts.aggregator, deltas, cohort).direction,
@@ -543,9 +589,9 @@ def _evaluations(parts: Parts) -> int:
     def at(models: Tensor) -> Tensor:
         nonlocal count
         count += 1
-        return 0.5 * models.sin()
+        return _steep(models)
 
-    parts.rule.gradient(at, parts.y, parts.context)
+    parts.rule.gradient(at, parts.y[..., :DIM], parts.seen)
     return count
 
 
@@ -570,7 +616,7 @@ def _check_names(what: str, declared: tuple[str, ...], found: Mapping[str, Any],
 
 
 def _server_state(parts: Parts) -> dict[str, Tensor]:
-    x = parts.x.repeat(parts.rule.models_kept())
+    x = parts.x.repeat(parts.algorithm.models.kept)
     return {name: torch.full_like(x, value) for name, value in parts.server.start().items()}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcore.algorithms import ALGORITHMS
-from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.block import kind_of
 from fedcore.core import ServerOptimiser
 from fedcore.data import exact
 from fedcore.data.exact import ExactProblem, LeastSquares
@@ -112,7 +112,9 @@ def _known(spec: ExperimentSpec) -> tuple[_Known, float]:
     law = spec.algorithm.round_law(spec.local.build().prox_mu, uniform=_uniform(spec))
     if law is None or spec.aggregator is not None:
         *names, last = (
-            member.__name__ for member in ALGORITHMS if member.round_law is not AlgorithmSpec.round_law
+            member.__name__
+            for member in ALGORITHMS
+            if member(**{**member.example, "kind": kind_of(member)}).round_law(0.0, uniform=True)
         )
         raise NoClosedFormError(
             f"no closed form is available for {spec.algorithm.kind} with these parameters, only for"

@@ -197,15 +197,16 @@ def _memory(spec: ExperimentSpec, algorithm: Algorithm, drawn: float, word: int)
 
     The factors are somewhat above what was measured (docs/decisions/0023).
     """
-    vector, rule = dimension(spec.problem) * word, algorithm.rule
+    vector = dimension(spec.problem) * word
+    rule, models = algorithm.rule, algorithm.models
     booked, booked_per_client = algorithm.aggregator.vectors_kept()
-    server = rule.models_kept() * (SERVER_VECTORS + len(algorithm.server.start()))
-    server += len(rule.shared()) + booked
+    server = models.kept * (SERVER_VECTORS + len(algorithm.server.start()))
+    server += len(rule.shared) + booked
     if spec.evaluation.best_model != NO_BEST_MODEL:
-        server += rule.models_kept() * BEST_VECTORS
-    kept = len(rule.memory()) + algorithm.uplink.error_feedback + booked_per_client
+        server += models.kept * BEST_VECTORS
+    kept = len(rule.memory) + len(models.memory) + algorithm.uplink.error_feedback + booked_per_client
     client = (
-        COHORT_VECTORS * rule.models_trained()
+        COHORT_VECTORS * models.trained
         + MEMORY_VECTORS * kept
         + (COMPRESSED_VECTORS if spec.compression.uplink.kind != "none" else 0)
     )

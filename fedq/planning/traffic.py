@@ -65,10 +65,8 @@ def given_cohorts(spec: ExperimentSpec) -> list[set[int]] | None:
 def bytes_up(spec: ExperimentSpec, algorithm: Algorithm, arrived: float, word: int) -> float:
     """Bytes of a run that its clients send to the server, `arrived` of them in each round."""
     dim, rule = dimension(spec.problem), algorithm.rule
-    numbers = algorithm.aggregator.needs_losses() + (rule.models_kept() > 1)
-    message = (
-        _model_links(algorithm)[0].message_bytes(dim, word) + (len(rule.shared()) * dim + numbers) * word
-    )
+    numbers = ("losses" in algorithm.aggregator.needs()) + (algorithm.models.kept > 1)
+    message = _model_links(algorithm)[0].message_bytes(dim, word) + (len(rule.shared) * dim + numbers) * word
     sent = arrived * (spec.rounds * message + _exchanged(spec, algorithm, algorithm.uplink, word))
     return sent + spec.rounds * _reported_bytes(spec, arrived, dim, word)
 
@@ -88,9 +86,9 @@ def bytes_down(spec: ExperimentSpec, algorithm: Algorithm, drawn: float, arrived
     """
     dim = dimension(spec.problem)
     dense, message = (
-        models_bytes(algorithm.rule, link, dim, word) for link in (Compressor(), _model_links(algorithm)[1])
+        models_bytes(algorithm.models, link, dim, word) for link in (Compressor(), _model_links(algorithm)[1])
     )
-    shared = spec.rounds * drawn * len(algorithm.rule.shared()) * dim * word
+    shared = spec.rounds * drawn * len(algorithm.rule.shared) * dim * word
     models = (
         count_reached(spec) * dense + shared + _messages(spec, algorithm, arrived, dense / message) * message
     )
@@ -101,7 +99,7 @@ def _messages(spec: ExperimentSpec, algorithm: Algorithm, arrived: float, most: 
     """Messages of the downlink beside first downloads, none for more than `most` of them at a
     time.
     """
-    if not algorithm.rule.receives_new_model():
+    if "next_model" not in algorithm.rule.needs():
         return _made_up(spec, most)
     # One at the end of each of a client's rounds, and at the next those of the rounds between.
     return spec.rounds * arrived + _made_up(spec, most + 1) - _made_up(spec, 1)
@@ -119,7 +117,7 @@ def _model_links(algorithm: Algorithm) -> tuple[Compressor, Compressor]:
     """Links that models travel on, up and down; uncompressed where gradients travel instead."""
     return (
         (Compressor(), Compressor())
-        if algorithm.rule.exchanges_gradients()
+        if algorithm.exchange is not None
         else (algorithm.uplink, algorithm.downlink)
     )
 
@@ -129,9 +127,9 @@ def _exchanged(spec: ExperimentSpec, algorithm: Algorithm, link: Compressor, wor
 
     The first may be exact or left out.
     """
-    if not algorithm.rule.exchanges_gradients():
+    if algorithm.exchange is None:
         return 0
-    dim, opening = dimension(spec.problem), algorithm.rule.first_exchange()
+    dim, opening = dimension(spec.problem), algorithm.exchange.first
     first = Compressor().message_bytes(dim, word) if opening == "exact" else 0
     return first + (spec.rounds - (opening != "compressed")) * link.message_bytes(dim, word)
 

@@ -48,9 +48,12 @@ def count_round(spec: ExperimentSpec) -> MeanRound:
 
 def count_gradients(spec: ExperimentSpec, algorithm: Algorithm, counted: MeanRound) -> float:
     """Gradients of mini-batches in a mean round; a full gradient counts as all batches of the client."""
-    rule = algorithm.rule
-    whole = counted.arrived * _batches(spec, _held(spec.problem)) if rule.needs_full_gradient() else 0.0
-    return counted.steps * rule.gradients_per_step() + whole
+    rule, models = algorithm.rule, algorithm.models
+    wanted, whole = rule.needs(), 0.0
+    if models.full_gradient or "full_gradient" in wanted:
+        whole = counted.arrived * _batches(spec, _held(spec.problem))
+    in_step = rule.gradients_per_step() + ("gradient_at_x" in wanted) + models.trained - 1
+    return counted.steps * in_step + whole
 
 
 def _steps(spec: ExperimentSpec, *, partial: bool) -> float:

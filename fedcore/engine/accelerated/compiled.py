@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from fedcore.core import Algorithm, ClientRule, ClientUpdate
+from fedcore.core import Algorithm, ClientUpdate
 from fedcore.engine.accelerated.streaming_sums import StreamingSums, run_on_threads
 from fedcore.engine.assignment import AggregatedUpdate, Ids, Job, Result
+from fedcore.engine.local_program import LocalProgram
 from fedcore.engine.local_solver import factors, has_offset, offsets
 from fedcore.problems import TrainingProblem
 from fedcore.problems.dense import LossName
@@ -81,7 +82,8 @@ class _Cohort:
 
     def __init__(self, job: Job) -> None:
         """Allocate the results [M, D] if they are wanted, and prepare the constants of all steps."""
-        data, assignment, rule = job.problem.dense, job.work, job.algorithm.rule
+        data, assignment = job.problem.dense, job.work
+        rule, models = job.algorithm.rule, job.algorithm.models
         assert data is not None
         self._job, self._data = job, data
         x: Numbers = assignment.local.x.numpy()
@@ -100,7 +102,7 @@ class _Cohort:
         self._offsets = offsets(rule, assignment.local).contiguous() if has_offset(rule) else None
         self._sizes = assignment.sizes.first_of(int(assignment.steps.max()))
         # Nearly all rules send y - x as it is, which then is all that is written.
-        self._only_delta = type(rule).finish is ClientRule.finish
+        self._only_delta = not (rule.shared or models.memory) and models.stays is None
 
     def tasks(self, net: Network, models: Sequence[Numbers]) -> tuple[Tasks, Ids]:
         """Return a task per client by descending work, the start of each group, and the end of the
@@ -127,7 +129,7 @@ class _Cohort:
         tasks["delta"] = self._only_delta
         tasks["out"] = 0 if self._results is None else _addresses(self._results)[order]
         tasks["offset"] = 0 if self._offsets is None else _addresses(self._offsets)[order]
-        tasks["compares"], tasks["scale"] = rule.subtracts_gradient_at_x(), data.scale[clients]
+        tasks["compares"], tasks["scale"] = "gradient_at_x" in rule.needs(), data.scale[clients]
         known = {scale: factors(job.algorithm, scale * data.l2) for scale in set(tasks["scale"].tolist())}
         tasks["pull"], tasks["shrink"], tasks["momentum"] = np.array(
             [known[scale] for scale in tasks["scale"].tolist()]
@@ -144,7 +146,7 @@ class _Cohort:
         assert self._results is not None
         if self._only_delta:
             return ClientUpdate(delta=self._results)
-        return self._job.algorithm.rule.finish(self._results, self._job.work.local)
+        return LocalProgram.of(self._job).finish(self._results, self._job.work.local)
 
 
 def _addresses(rows: torch.Tensor) -> Ids:

@@ -133,11 +133,11 @@ class Participation(Block):
         return False
 
     @property
-    def loses_cohorts(self) -> bool:
+    def loses_cohorts(self) -> bool | None:
         """True if the probability that all clients of a cohort are dropped as stragglers has no
-        closed form in general.
+        closed form in general; None if `chance_to_keep_any` does not say.
         """
-        return False
+        return None
 
     def draw(self, share: Floats, reachable: Reachable | None, rng: Generator, round: int) -> Ids:
         """The clients drawn in a round, counted from 1, with repetitions, given p [N]."""

@@ -44,6 +44,10 @@ class Full(Participation):
 
     kind: Literal["full"] = "full"
 
+    @property
+    def loses_cohorts(self) -> bool:
+        return False
+
     def draw(self, share: Floats, reachable: Reachable | None, rng: Generator, round: int) -> Ids:
         return np.arange(len(share)) if reachable is None else reachable.all()
 
@@ -62,6 +66,10 @@ class _Sampled(Participation):
     """K, the clients drawn each round."""
     fraction: Fraction | None = None
     """K as a fraction of all clients, rounded, at least one; alternative to `clients_per_round`."""
+
+    @property
+    def loses_cohorts(self) -> bool:
+        return False
 
     @model_validator(mode="after")
     def _one_count(self) -> Self:
