@@ -211,13 +211,15 @@ class AffineForm(NamedTuple):
 @dataclass(frozen=True)
 class Rule(Declaring):
     """The direction of a local step, what a client sends beside its change and remembers, and the server's
-    answer; by default local SGD.
+    answer; by default those of local SGD.
 
     Vectors are those of one model, D, whatever else clients train (`Models`).
     """
 
     described: ClassVar[Described] = {
-        "affine_form": Statement(("direction", "gradient"), "`def affine_form(self): return None`"),
+        "affine_form": Statement(
+            ("direction", "gradient"), "`def affine_form(self): return None`", base_is_careful=True
+        ),
         "gradients_per_step": Statement(("gradient",), "how often it calls `at`"),
         "shared": Statement(("sends",), "the names of what it returns"),
         "remembers": Statement(("remember",), '`remembers = "decoded"`', base_is_careful=True),
@@ -275,11 +277,10 @@ class Rule(Declaring):
         return grad
 
     def affine_form(self) -> AffineForm | None:
-        """The form of `direction`, which allows faster engines; None for any other rule.
-
-        Engines rely on it without calling `direction` and `gradient` in each step.
+        """The form of `direction`, which allows faster engines: they rely on it without calling `direction`
+        and `gradient` in each step. None is right for any rule.
         """
-        return AffineForm()
+        return None
 
     def sends(self, delta: Tensor, context: ClientContext) -> Vectors:
         """What a client sends beside its exact change `delta` [..., D], by the names of `shared`, [..., D]
@@ -298,6 +299,17 @@ class Rule(Declaring):
     def move_shared(self, shared: Vectors, sent: Vectors, cohort: Cohort) -> Vectors:
         """The shared vectors [D] after the server has received `sent` [M, D]."""
         return shared
+
+
+@dataclass(frozen=True)
+class LocalSgd(Rule):
+    """Steps along the gradient: FedAvg's rule."""
+
+    assures = Rule.assures
+
+    def affine_form(self) -> AffineForm:
+        """g itself."""
+        return AffineForm()
 
 
 @dataclass(frozen=True)
@@ -639,7 +651,7 @@ def models_bytes(models: Models, downlink: Compressor, dim: int, word: int) -> i
 class Algorithm:
     """A federated algorithm in parts, and the local solver."""
 
-    rule: Rule = Rule()
+    rule: Rule = LocalSgd()
     models: Models = Models()
     exchange: Exchange | None = None
     tuner: Tuner | None = None

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 from torch import Tensor
 
-from fedcore.algorithms.aggregators import AggregatorSpec
-from fedcore.algorithms.base import RoundLaw
 from fedcore.algorithms.fedavg import FedAvg
 from fedcore.algorithms.fedprox import FedProx, Proximal
+from fedcore.algorithms.robust import TrimmedMean
+from fedcore.algorithms.scaffold import ControlVariates
 from fedcore.compression.top_k import KeepLargest, KeepLargestDifference
 from fedcore.core import (
     AffineForm,
     Aggregator,
     ClientContext,
-    ClientRule,
-    Cohort,
     Compressor,
+    Declaring,
+    LocalSgd,
+    Models,
+    Rule,
     Solver,
+    Statement,
 )
 from fedcore.errors import SpecificationError
 from fedcore.simulation.local_run import run
-from fedcore.solvers.optimisers import MomentumSolver
+from fedcore.systems.attacks import Attack
 from tests.builders.specifications import SYNTHETIC, specification
 
 
@@ -36,42 +40,22 @@ class Further(Proximal):
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         return super().direction(2 * grad, y, context)
 
+    def affine_form(self) -> None:  # type: ignore[override]
+        return None
+
 
 class FurtherSpec(FedProx):
     """FedProx with twice the gradient."""
 
     kind: Literal["further"] = "further"  # type: ignore[assignment]
 
-    def rule(self) -> ClientRule:
+    def rule(self) -> Rule:
         return Further(self.mu)
 
+    def round_law(self, prox_mu: float, *, uniform: bool) -> None:
+        return None
 
-class Doubling:
-    """Not a part by itself."""
-
-    def gradient(self, at: object, y: Tensor, context: ClientContext) -> Tensor:
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Mixed(Doubling, Proximal):
-    """Its gradient stands before the form that it inherits."""
-
-
-@dataclass(frozen=True)
-class Stated(Further):
-    """A subclass that says what its form is."""
-
-    def affine_form(self) -> AffineForm:
-        return AffineForm(3.0)
-
-
-@dataclass(frozen=True)
-class Cautious(MomentumSolver):
-    """Momentum with another direction."""
-
-    def direction(self, rule: ClientRule, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
-        return grad
+    averages_models = True
 
 
 @dataclass(frozen=True)
@@ -89,16 +73,64 @@ class Never(Later):
     def feed_back(self, message: Tensor, residual: Tensor, drawn: Tensor | None) -> tuple[Tensor, Tensor]:
         return self.compress(message, drawn), residual
 
+    def telescopes(self) -> bool:
+        return False
 
-def test_a_form_is_not_inherited_past_a_method_that_it_describes() -> None:
-    assert Proximal(0.5).affine_form() == AffineForm(0.5)
-    assert Further(0.5).affine_form() is None
-    assert Mixed(0.5).affine_form() is None
-    assert Stated(0.5).affine_form() == AffineForm(3.0)
-    assert MomentumSolver(momentum=0.9).momentum_form() == 0.9
-    assert Cautious(momentum=0.9).momentum_form() is None
-    assert not Cautious(momentum=0.9).is_linear()
-    assert Solver().is_linear()
+
+OWN: dict[str, tuple[type[Any], tuple[str, ...], str]] = {
+    "direction": (Proximal, ("direction",), "affine_form"),
+    "gradient": (Proximal, ("gradient", "gradients_per_step"), "affine_form"),
+    "count": (Rule, ("gradient",), "gradients_per_step"),
+    "sends": (Rule, ("sends",), "shared"),
+    "remember": (ControlVariates, ("remember",), "remembers"),
+    "models": (Models, ("taken",), "plain"),
+    "step": (Solver, ("step",), "momentum_form"),
+    "feedback": (KeepLargest, ("feed_back",), "telescopes"),
+    "sums": (Aggregator, ("weighted_sums",), "combine"),
+    "median": (TrimmedMean, ("combine",), "bucketed"),
+    "rule": (FedAvg, ("rule", "round_law"), "averages_models"),
+    "law": (FedAvg, ("rule", "averages_models"), "round_law"),
+    "forge": (Attack, ("forge",), "forges"),
+    "poison": (Attack, ("poison",), "poisons"),
+}
+"""Classes, methods of their subclasses, and the statement that these lack."""
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_class_with_a_method_of_its_own_states_what_describes_it(name: str) -> None:
+    base, methods, statement = OWN[name]
+    own = {method: getattr(base, method) for method in methods}
+    with pytest.raises(
+        TypeError, match=rf"Own has a `\w+` of its own, so it states `{statement}` anew, too: "
+    ):
+        type("Own", (base,), {"__module__": __name__, **own})
+    stated = {**own, statement: getattr(base, statement)}
+    assert issubclass(type("Own", (base,), {"__module__": __name__, **stated}), base)
+
+
+def test_every_statement_is_of_methods_that_there_are_and_has_a_value_that_is_always_right() -> None:
+    def classes(base: type[Declaring]) -> Iterator[type[Declaring]]:
+        yield base
+        for member in base.__subclasses__():
+            yield from classes(member)
+
+    for member in classes(Declaring):
+        for name, statement in vars(member).get("described", {}).items():
+            assert isinstance(statement, Statement)
+            assert all(callable(getattr(member, method)) for method in statement.methods)
+            assert hasattr(member, name)
+            assert statement.careful
+
+
+def test_where_a_base_class_states_what_is_always_right_nothing_is_asked() -> None:
+    class Own(Rule):
+        """A direction of its own, directly below the base class."""
+
+        def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
+            return grad.sign()
+
+    assert Own().affine_form() is None
+    assert LocalSgd().affine_form() == AffineForm()
 
 
 def test_only_feedback_that_adds_the_rest_to_the_next_message_sends_it_later() -> None:
@@ -108,22 +140,6 @@ def test_only_feedback_that_adds_the_rest_to_the_next_message_sends_it_later() -
     assert not KeepLargestDifference(error_feedback=True).telescopes()
     assert Later().telescopes()
     assert not Never(error_feedback=True).telescopes()
-
-
-def test_statements_of_an_algorithm_on_its_parts_are_not_inherited_past_them() -> None:
-    class Renamed(FedAvg):
-        """FedAvg under another name."""
-
-    class Other(FedAvg):
-        """Another rule."""
-
-        def rule(self) -> ClientRule:
-            return Further(0.5)
-
-    assert Renamed.averages_models
-    assert isinstance(Renamed().round_law(0.0, uniform=True), RoundLaw)
-    assert not Other.averages_models
-    assert Other().round_law(0.0, uniform=True) is None
 
 
 def test_the_engines_agree_on_a_subclass_with_another_direction_or_refuse_it() -> None:
@@ -136,26 +152,3 @@ def test_the_engines_agree_on_a_subclass_with_another_direction_or_refuse_it() -
     np.testing.assert_allclose(list(end.values()), end["reference"], rtol=1e-5)
     with pytest.raises(SpecificationError, match="affine in the gradient"):
         specification(SYNTHETIC, algorithm=FurtherSpec(mu=1.0), execution={"engine": "compiled"})
-
-
-class Forgetful(AggregatorSpec):
-    """Asks for each change, and does not say how they are combined."""
-
-    kind: Literal["forgetful"] = "forgetful"
-
-    def build(self) -> Aggregator:
-        return ForgetsToCombine()
-
-
-@dataclass(frozen=True)
-class ForgetsToCombine(Aggregator):
-    """Its direction would be the change of the first client."""
-
-    def weighted_sums(self, cohort: Cohort) -> None:
-        return None
-
-
-def test_an_aggregator_that_asks_for_each_change_and_combines_none_is_refused() -> None:
-    with pytest.raises(SpecificationError, match="but not `combine`") as refused:
-        specification(SYNTHETIC, aggregator=Forgetful())
-    assert refused.value.pointer == "/aggregator"

@@ -8,6 +8,7 @@ from fedcore.core import (
     Declaring,
     Described,
     Exchange,
+    LocalSgd,
     Models,
     Rule,
     ServerOptimiser,
@@ -69,7 +70,7 @@ class AlgorithmSpec(Declaring, Block):
 
     def rule(self) -> Rule:
         """The clients' rule."""
-        return Rule()
+        return LocalSgd()
 
     def models(self) -> Models:
         """The models of server and clients."""

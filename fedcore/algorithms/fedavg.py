@@ -6,7 +6,7 @@ from fedcore.algorithms.base import AlgorithmSpec, RoundLaw
 from fedcore.algorithms.scaffold import ControlVariates
 from fedcore.algorithms.server import Adagrad, Adaptive, AdaptiveParameters, Momentum, Yogi
 from fedcore.block import Decay, PositiveRate
-from fedcore.core import Rule, ServerOptimiser
+from fedcore.core import LocalSgd, Rule, ServerOptimiser
 
 
 class FedAvg(AlgorithmSpec):
@@ -36,7 +36,7 @@ class FedAvg(AlgorithmSpec):
     """
 
     def rule(self) -> Rule:
-        return ControlVariates(mean="share") if self.variance_reduction else Rule()
+        return ControlVariates(mean="share") if self.variance_reduction else LocalSgd()
 
     def round_law(self, prox_mu: float, *, uniform: bool) -> RoundLaw | None:
         return None if self.variance_reduction else RoundLaw("averaging", prox_mu)

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from fedcore.algorithms.base import AlgorithmSpec, RoundLaw
 from fedcore.algorithms.scaffold import ControlVariates
-from fedcore.core import Aggregator, Cohort, CohortNeed, Rule
+from fedcore.core import Aggregator, Cohort, CohortNeed, LocalSgd, Rule
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,7 +75,7 @@ class FedNova(AlgorithmSpec):
     """
 
     def rule(self) -> Rule:
-        return ControlVariates(mean="share") if self.variance_reduction else Rule()
+        return ControlVariates(mean="share") if self.variance_reduction else LocalSgd()
 
     def aggregator(self) -> Aggregator:
         return NormalisedAveraging(self.tau_eff)

@@ -32,9 +32,6 @@ class SharpnessAware(Rule):
         norm = ascent.norm(dim=-1, keepdim=True)
         return at(y + self.rho * ascent / (norm + (norm == 0)))
 
-    def affine_form(self) -> None:
-        return None
-
 
 class FedSam(AlgorithmSpec):
     """FedAvg whose clients minimise the largest loss within distance rho, to first order (SAM).

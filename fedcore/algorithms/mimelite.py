@@ -29,9 +29,6 @@ class ServerMomentum(Rule):
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         return (1 - self.beta) * grad + self.beta * context.shared["momentum"]
 
-    def affine_form(self) -> None:
-        return None
-
     def sends(self, delta: Tensor, context: ClientContext) -> Vectors:
         assert context.full_gradient is not None
         return {"momentum": context.full_gradient}

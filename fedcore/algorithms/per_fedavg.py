@@ -31,9 +31,6 @@ class StepAhead(Rule):
     def gradient(self, at: Callable[[Tensor], Tensor], y: Tensor, context: ClientContext) -> Tensor:
         return at(y - self.alpha * at(y))
 
-    def affine_form(self) -> None:
-        return None
-
 
 @dataclass(frozen=True)
 class WithHessianProduct(StepAhead):
@@ -52,9 +49,6 @@ class WithHessianProduct(StepAhead):
         ahead = super().gradient(at, y, context)
         shift = self.delta * ahead
         return ahead - self.alpha * (at(y + shift) - at(y - shift)) / (2 * self.delta)
-
-    def affine_form(self) -> None:
-        return None
 
 
 @dataclass(frozen=True)
@@ -132,9 +126,6 @@ class MoreauGradient(Rule):
         for _ in range(self.steps):
             theta = theta - self.lr * (at(theta) + self.lam * (theta - y))
         return self.lam * (y - theta)
-
-    def affine_form(self) -> None:
-        return None
 
 
 class PFedMe(AlgorithmSpec):

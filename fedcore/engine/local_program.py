@@ -79,8 +79,8 @@ class LocalProgram:
         if self.private:
             grad = torch.cat([grad, own], -1)
         if "gradient_at_x" in rule.needs():
-            first = context.x[..., :size]
-            grad = grad - evaluate(first, evaluation=0, at_x=True)
+            start = context.x[..., :size].expand_as(grad)
+            grad = grad - evaluate(start, evaluation=0, at_x=True)
         if models.trained == 1:
             return grad
         numbers = count(1)

@@ -21,6 +21,7 @@ from fedcore.core import (
     Algorithm,
     ClientContext,
     Cohort,
+    LocalSgd,
     Rule,
     ServerOptimiser,
     Vectors,
@@ -84,7 +85,7 @@ def parts_of(subject: Subject, device: str = "cpu") -> Parts:
     """The parts of the component, and inputs of a round on random numbers."""
     spec = subject.spec()
     if isinstance(spec, AggregatorSpec):
-        plain = parts_with(AlgorithmSpec(kind="plain"), Rule(), device)
+        plain = parts_with(AlgorithmSpec(kind="plain"), LocalSgd(), device)
         return plain._replace(algorithm=replace(plain.algorithm, aggregator=spec.build()))
     return parts_with(spec, spec.rule(), device)
 

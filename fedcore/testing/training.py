@@ -178,21 +178,6 @@ def the_declared_momentum_is_that_of_step(subject: Subject) -> None:
         )
 
 
-def the_declared_linearity_is_that_of_step(subject: Subject) -> None:
-    """Where `is_linear` is true, twice the directions give twice the steps."""
-    solver = subject.spec().build()
-    if not solver.is_linear():
-        return
-    for once, twice in zip(_steps(solver, slice(None)), _steps(solver, slice(None), scale=2), strict=True):
-        require(
-            torch.allclose(2 * once, twice, rtol=1e-12, atol=1e-12),
-            "steps that are linear in the gradients, as `is_linear` declares",
-            f"a difference of {float((2 * once - twice).abs().max()):.3g} for twice the gradients",
-            "a step that normalises or truncates; let `is_linear` return False",
-            solver.is_linear,
-        )
-
-
 def step_sizes_are_positive_and_repeatable(subject: Subject) -> None:
     """Step sizes are finite and not negative, and depend on (lr, round, rounds, clock) alone."""
     spec = subject.spec()
@@ -291,7 +276,6 @@ LOSS = (losses_are_per_sample, the_declared_residual_is_the_gradient, *_IN_RUNS)
 LOCAL_OPTIMISER = (
     steps_hold_for_one_client_and_a_cohort,
     the_declared_momentum_is_that_of_step,
-    the_declared_linearity_is_that_of_step,
     _ON_QUADRATICS.descent,
     *_IN_RUNS,
 )

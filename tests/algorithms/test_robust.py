@@ -20,7 +20,7 @@ from fedcore.algorithms.robust import (
     TrimmedMean,
     squared_distances,
 )
-from fedcore.core import Aggregate, Aggregator, Cohort, Vectors
+from fedcore.core import Aggregate, Aggregator, Cohort, CohortNeed, Vectors
 from fedcore.errors import SpecificationError
 from fedcore.simulation.local_run import run
 from tests.builders.specifications import SYNTHETIC, Document, specification
@@ -338,15 +338,17 @@ def test_a_bucket_with_a_change_that_is_left_out_counts_as_malicious() -> None:
 
 def test_a_bucketed_aggregator_with_a_method_that_buckets_do_not_pass_on_is_refused() -> None:
     class Watching(TrimmedMean):
-        def needs_losses(self) -> bool:
-            return True
+        bucketed = False
+
+        def needs(self) -> frozenset[CohortNeed]:
+            return frozenset({"losses"})
 
     class WatchingSpec(MedianAggregator):
         def aggregator(self) -> RobustAggregator:
             return Watching(0.5)
 
     assert isinstance(WatchingSpec().build(), Watching)
-    with pytest.raises(SpecificationError, match="needs_losses"):
+    with pytest.raises(SpecificationError, match="means of buckets"):
         WatchingSpec(bucket_size=2).build()
 
 

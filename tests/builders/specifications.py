@@ -16,8 +16,8 @@ ALGORITHMS: tuple[str, ...] = tuple(map(kind_of, algorithms.ALGORITHMS))
 COMPILED: tuple[str, ...] = tuple(
     kind_of(member)
     for member in algorithms.ALGORITHMS
-    if (made := Algorithm(member.model_validate({"kind": kind_of(member)}).rule())).is_affine()
-    and made.starts_at_x()
+    for spec in (member.model_validate({"kind": kind_of(member)}),)
+    if (made := Algorithm(spec.rule(), spec.models())).is_affine() and made.starts_at_x()
 )
 """Those that the engine `compiled` trains."""
 

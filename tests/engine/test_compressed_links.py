@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from fedcore.algorithms.fedlin import GlobalGradient
 from fedcore.algorithms.scaffold import ControlVariates
 from fedcore.algorithms.vrlsgd import DriftCorrection
 from fedcore.compression.top_k import KeepLargest
-from fedcore.core import Algorithm, FirstExchange
+from fedcore.core import Algorithm, Exchange, FirstExchange
 from fedcore.engine.compressed_links import Traffic
 
 DIM, WORD = 1_000, 4
@@ -28,7 +27,10 @@ def test_vectors_that_a_rule_shares_travel_uncompressed() -> None:
 
 def test_a_rule_that_gathers_gradients_sends_those_compressed_and_models_whole() -> None:
     traffic = Traffic(
-        Algorithm(rule=GlobalGradient(), uplink=SPARSE, downlink=KeepLargest(k=20)), 5, DIM, WORD
+        Algorithm(exchange=Exchange(), uplink=SPARSE, downlink=KeepLargest(k=20)),
+        5,
+        DIM,
+        WORD,
     )
     assert traffic.up(3) == 3 * DIM * WORD
     assert [traffic.down(np.array([0, 1]), round).sum() for round in (1, 2)] == [2 * DIM * WORD] * 2
@@ -37,7 +39,7 @@ def test_a_rule_that_gathers_gradients_sends_those_compressed_and_models_whole()
 
 @pytest.mark.parametrize(("opening", "expected"), [("exact", DIM * WORD), ("zero", 0), ("compressed", 80)])
 def test_the_first_exchange_is_counted_as_it_is_made(opening: FirstExchange, expected: int) -> None:
-    traffic = Traffic(Algorithm(rule=GlobalGradient(opening), uplink=SPARSE, downlink=SPARSE), 5, DIM, WORD)
+    traffic = Traffic(Algorithm(exchange=Exchange(opening), uplink=SPARSE, downlink=SPARSE), 5, DIM, WORD)
     assert traffic.exchange(1, 1) == (expected, expected)
 
 

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch import Tensor
 from fedcore import Simulation
 from fedcore.algorithms import ALGORITHMS
 from fedcore.algorithms.fedavg import FedAvg
-from fedcore.core import ClientContext, ClientRule, ClientUpdate
+from fedcore.core import ClientContext, Rule, Vectors
 from fedcore.engine.engines import check_supported
 from fedcore.errors import SpecificationError
 from fedcore.problems import Stacked, TrainingProblem
@@ -130,12 +129,12 @@ def test_the_other_engines_do_without_the_kernels_and_the_compiler_of_pytorch() 
 # Rules of any form run in every engine, and a rule's declared form is that of its direction.
 
 
-class Sign(ClientRule):
+class Sign(Rule):
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         return grad.sign()
 
 
-class Normalised(ClientRule):
+class Normalised(Rule):
     """Steps of equal length, shorter for clients that take more of them."""
 
     def step_size_scale(self, steps: Tensor) -> Tensor:
@@ -145,17 +144,16 @@ class Normalised(ClientRule):
         return grad / grad.norm(dim=-1, keepdim=True).clamp(min=1e-9)
 
 
-class Clipped(ClientRule):
+class Clipped(Rule):
     """A clipped gradient, and a pull towards x where the client's last change was positive."""
 
-    def memory(self) -> tuple[str, ...]:
-        return ("last",)
+    memory = ("last",)
 
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         return torch.clamp(grad, -0.1, 0.1) + torch.where(context.memory["last"] > 0, y - context.x, 0.0)
 
-    def update_memory(self, update: ClientUpdate, x: Tensor, context: ClientContext) -> Mapping[str, Tensor]:
-        return {"last": update.delta}
+    def remember(self, delta: Tensor, sent: Vectors, x: Tensor, context: ClientContext) -> Vectors:
+        return {"last": delta}
 
 
 class Scaled(Clipped):
@@ -180,15 +178,20 @@ DOCUMENTS: dict[str, Document] = {
 }
 
 
-def with_rule(spec: ExperimentSpec, rule: ClientRule) -> ExperimentSpec:
+def with_rule(spec: ExperimentSpec, rule: Rule) -> ExperimentSpec:
     class Algorithm(FedAvg):
-        def rule(self) -> ClientRule:
+        def rule(self) -> Rule:
             return rule
+
+        def round_law(self, prox_mu: float, *, uniform: bool) -> None:
+            return None
+
+        averages_models = True
 
     return spec.model_copy(update={"algorithm": Algorithm()})
 
 
-def parameters_of(document: Document, rule: ClientRule, engine: str) -> Tensor:
+def parameters_of(document: Document, rule: Rule, engine: str) -> Tensor:
     spec = specification(document, execution={"engine": engine})
     simulation = Simulation(with_rule(spec, rule), seed=0)
     while not simulation.finished:
@@ -199,13 +202,13 @@ def parameters_of(document: Document, rule: ClientRule, engine: str) -> Tensor:
 @pytest.mark.parametrize("name", DOCUMENTS)
 @pytest.mark.parametrize("engine", ["parallel", "vectorised"])
 @pytest.mark.parametrize("rule", UNDECLARED, ids=lambda rule: type(rule).__name__)
-def test_a_rule_of_any_form_runs_alike_in_every_engine(rule: ClientRule, engine: str, name: str) -> None:
+def test_a_rule_of_any_form_runs_alike_in_every_engine(rule: Rule, engine: str, name: str) -> None:
     expected = parameters_of(DOCUMENTS[name], rule, "reference")
     torch.testing.assert_close(parameters_of(DOCUMENTS[name], rule, engine), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("rule", UNDECLARED, ids=lambda rule: type(rule).__name__)
-def test_a_rule_without_affine_form_is_left_to_engines_that_call_it(rule: ClientRule) -> None:
+def test_a_rule_without_affine_form_is_left_to_engines_that_call_it(rule: Rule) -> None:
     simulation = Simulation(with_rule(specification(SYNTHETIC), rule), seed=0)
     assert simulation.engine == "vectorised"
     with pytest.raises(SpecificationError) as refused:
@@ -213,7 +216,7 @@ def test_a_rule_without_affine_form_is_left_to_engines_that_call_it(rule: Client
     assert refused.value.pointer == "/execution/engine"
 
 
-def _with_random_parameters(rule: ClientRule) -> ClientRule:
+def _with_random_parameters(rule: Rule) -> Rule:
     generator = torch.Generator().manual_seed(1)
     return replace(
         rule,
@@ -233,6 +236,6 @@ def test_a_rule_of_the_catalogue_declares_the_form_of_its_direction(member: type
 
 
 @pytest.mark.parametrize("rule", UNDECLARED, ids=lambda rule: type(rule).__name__)
-def test_a_rule_of_another_form_is_told_apart(rule: ClientRule) -> None:
+def test_a_rule_of_another_form_is_told_apart(rule: Rule) -> None:
     assert rule.affine_form() is None
     assert observed_form(rule, parts_with(FedAvg(), rule)) is None

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 
 from fedcore import ExperimentSpec, Simulation
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.algorithms.fedavg import FedAvg
-from fedcore.core import ClientContext, ClientRule, ClientUpdate, find_overridden
-from fedcore.engine.network_state import SharedPartOfGradients, SharedPartRule
+from fedcore.core import Algorithm, ClientContext, LocalSgd, Models, Need, Rule, Vectors
+from fedcore.engine.local_program import LocalProgram
 from fedcore.engine.personal import PersonalModels
 from fedcore.errors import SpecificationError
 from fedcore.models.forward import BatchStatistics
 from fedcore.models.layers import build_module
+from fedcore.problems.network import PRIVATE
 from fedcore.testing import runs
 from tests.builders.specifications import Document, specification
 from tests.engine.test_networks import own, whole_batches
@@ -189,35 +189,41 @@ def test_fedsam_without_perturbation_is_fedavg(policy: str, engine: str) -> None
     assert_close(sam._clients.state(), plain._clients.state(), 1e-10)
 
 
-class Declared(ClientRule):
+class Declared(Rule):
     """g_i(y) - g_i(x) on the same mini-batch, and a constant."""
 
-    def subtracts_gradient_at_x(self) -> bool:
-        return True
+    def needs(self) -> frozenset[Need]:
+        return frozenset({"gradient_at_x"})
 
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         return grad + 0.1
 
 
-class ByHand(ClientRule):
+class ByHand(Rule):
     """The rule `Declared`, written with `gradient`."""
 
     def gradient(self, at: Callable[[Tensor], Tensor], y: Tensor, context: ClientContext) -> Tensor:
         here = at(y)
         return here - at(context.x) + 0.1
 
+    def gradients_per_step(self) -> int:
+        return 2
 
-class Plain(ClientRule):
+
+class Plain(Rule):
     """Local SGD by way of `gradient`."""
 
     def gradient(self, at: Callable[[Tensor], Tensor], y: Tensor, context: ClientContext) -> Tensor:
         return at(y)
 
+    def gradients_per_step(self) -> int:
+        return 1
+
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(("rule", "other"), [(ByHand(), Declared()), (Plain(), ClientRule())])
+@pytest.mark.parametrize(("rule", "other"), [(ByHand(), Declared()), (Plain(), LocalSgd())])
 def test_a_rule_with_gradients_of_its_own_trains_private_parameters_like_the_declared_one(
-    rule: ClientRule, other: ClientRule, engine: str
+    rule: Rule, other: Rule, engine: str
 ) -> None:
     tables = []
     for each in (rule, other):
@@ -402,27 +408,6 @@ def test_statistics_of_personal_models_are_resumed_to_the_bit_and_trained_in_sha
     assert_close(parts.model(), whole.model(), 1e-14)
 
 
-class Shifted(ClientRule):
-    """Personal models that say nothing of their statistics."""
-
-    def personal_model(self, x: Tensor, memory: Mapping[str, Tensor]) -> Tensor:
-        return x + 1
-
-
-class ShiftedModels(FedAvg):
-    """FedAvg, evaluated elsewhere."""
-
-    kind: Literal["shifted"] = "shifted"  # type: ignore[assignment]
-
-    def rule(self) -> ClientRule:
-        return Shifted()
-
-
-def test_personal_models_whose_statistics_are_unknown_are_refused() -> None:
-    with pytest.raises(SpecificationError, match="declare `personal_parameters` or `models_trained`"):
-        experiment(ShiftedModels(), "average")  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("policy", ["average", "local"])
 def test_inexactness_is_refused_where_clients_have_running_statistics(policy: str) -> None:
     with pytest.raises(
@@ -443,65 +428,53 @@ def test_the_accuracy_on_any_samples_is_that_of_the_model_that_is_saved(policy: 
     assert problem.accuracy(simulation._server.x, test) == pytest.approx(expected, abs=1e-15)
 
 
-# Rules under batch norm that clients keep: which methods reach the rule, and which are refused.
-BEFORE_OR_AFTER = {
-    *("memory", "start", "shared", "for_model", "parameters_sent", "models_kept", "initial_spread"),
-    *("shares_parameters", "with_shared_parameters", "parameters_received", "starting_point"),
-    *("needs_full_gradient", "full_gradient_at", "exchanges_gradients", "first_exchange", "needs_normaliser"),
-    *("gradients_per_step", "receives_new_model", "update_memory", "personal_model", "adaptation"),
-    *("personal_parameters",),
-    *("update_shared", "adaptive_parameters", "with_parameters", "adapt_parameters"),
-}
-"""Methods that are not called while clients train, but of the rule itself."""
-REFUSED = {"models_trained"}
-SAID = {"affine_form"}
-"""None, since the rule has a direction of its own."""
-
-
-def test_every_method_is_passed_on_or_not_called_in_training_or_refused() -> None:
-    """A new method of rules has to be put in one of these places."""
-    passed_on = find_overridden(SharedPartOfGradients(ClientRule(), 1), ClientRule)
-    every = {name for name in vars(ClientRule) if callable(getattr(ClientRule, name)) and name[0] != "_"}
-    others = BEFORE_OR_AFTER | REFUSED | SAID
-    assert passed_on.isdisjoint(others)
-    assert passed_on | others == every
-    assert SharedPartRule(ClientRule(), 1).affine_form() is None
-
-
 @dataclass(frozen=True)
-class Recording(ClientRule):
+class Recording(Rule):
     """Each method leaves a mark that depends on what it was given."""
 
-    def step_taken(self, step: Tensor, k: int, context: ClientContext) -> Tensor:
-        return step * k + context.x
+    shared = ("mark",)
+
+    def gradient(self, at: Callable[[Tensor], Tensor], y: Tensor, context: ClientContext) -> Tensor:
+        return at(y) + context.x
+
+    def gradients_per_step(self) -> int:
+        return 1
 
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         return 2 * grad + y - context.x
 
-    def finish(self, y: Tensor, context: ClientContext) -> ClientUpdate:
-        return ClientUpdate(3 * y - context.x)
+    def sends(self, delta: Tensor, context: ClientContext) -> Vectors:
+        return {"mark": 3 * delta + context.x}
 
 
 def test_the_rule_sees_the_shared_part_alone_and_private_parameters_the_optimiser_alone() -> None:
     draw = torch.Generator().manual_seed(0)
-    grad, y, x = (torch.randn(2, 5, generator=draw, dtype=torch.float64) for _ in range(3))
+    y, x = (torch.randn(2, 5, generator=draw, dtype=torch.float64) for _ in range(2))
     one = torch.ones(2, 1, dtype=torch.float64)
     whole = ClientContext(x, {}, {}, None, None, one, one, 0.1)
     part = ClientContext(x[:, :3], {}, {}, None, None, one, one, 0.1)
-    rule, wrapped = Recording(), SharedPartRule(Recording(), 3)
-    for found, own_part, given in (
-        (wrapped.step_taken(grad, 2, whole), rule.step_taken(grad[:, :3], 2, part), grad),
-        (wrapped.direction(grad, y, whole), rule.direction(grad[:, :3], y[:, :3], part), grad),
-    ):
-        assert torch.equal(found, torch.cat([own_part, given[:, 3:]], 1))
-    assert torch.equal(wrapped.finish(y, whole).delta, rule.finish(y[:, :3], part).delta)
+    rule, program = Recording(), LocalProgram(Algorithm(Recording()), 3, private=True)
+
+    def evaluate(model: Tensor, *, evaluation: int, at_x: bool = False) -> Tensor:
+        return model.square()
+
+    grad = program.gradient(evaluate, y, whole)
+    assert torch.equal(grad, torch.cat([y[:, :3].square() + x[:, :3], y[:, 3:].square()], 1))
+    step, _ = program.step(grad, y, {}, 0, whole)
+    assert torch.equal(step, torch.cat([rule.direction(grad[:, :3], y[:, :3], part), grad[:, 3:]], 1))
+    update = program.finish(y, whole)
+    assert torch.equal(update.delta, (y - x)[:, :3])
+    assert torch.equal(update.shared["mark"], rule.sends(update.delta, part)["mark"])
+    assert torch.equal(update.memory[PRIVATE], y[:, 3:])
 
 
 @dataclass(frozen=True)
-class Resting(ClientRule):
+class Resting(Models):
     """No step moves the model."""
 
-    def step_taken(self, step: Tensor, k: int, context: ClientContext) -> Tensor:
+    plain = False
+
+    def taken(self, step: Tensor, k: int, context: ClientContext) -> Tensor:
         return torch.zeros_like(step)
 
 
@@ -513,16 +486,15 @@ class AtRest(AlgorithmSpec):
 
     kind: Literal["at_rest"] = "at_rest"
 
-    def rule(self) -> ClientRule:
+    def models(self) -> Models:
         return Resting()
 
 
 @dataclass(frozen=True)
-class TwoModels(ClientRule):
+class TwoModels(Models):
     """Trains two models in each round."""
 
-    def models_trained(self) -> int:
-        return 2
+    trained = 2
 
 
 class Twice(AlgorithmSpec):
@@ -533,7 +505,7 @@ class Twice(AlgorithmSpec):
 
     kind: Literal["twice"] = "twice"
 
-    def rule(self) -> ClientRule:
+    def models(self) -> Models:
         return TwoModels()
 
 

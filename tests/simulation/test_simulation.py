@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedcore import ExperimentSpec, RoundReport, Simulation, run
-from fedcore.core import ClientContext, ClientRule, ClientUpdate
+from fedcore.core import ClientContext, ClientUpdate, Rule
 from fedcore.engine.assignment import Job
 from fedcore.engine.client_by_client import reference
 from fedcore.engine.engines import ENGINES
@@ -364,7 +364,7 @@ def test_a_round_that_nobody_reaches_holds_nobody_up() -> None:
 
 
 @dataclass(frozen=True)
-class Cubes(ClientRule):
+class Cubes(Rule):
     """A rule that is no affine recursion: the step is the cube of the gradient."""
 
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:

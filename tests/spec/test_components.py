@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.fedavg import FedAvg
-from fedcore.core import ClientContext, ClientRule
+from fedcore.core import ClientContext, Rule
 from fedcore.simulation.local_run import run
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec import ExperimentSpec
@@ -28,7 +28,7 @@ DIGITS = {"dataset": {"kind": "digits"}, "partition": {"kind": "iid", "clients":
 
 
 @dataclass(frozen=True)
-class Scaled(ClientRule):
+class Scaled(Rule):
     factor: float = 0.5
 
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
@@ -42,7 +42,7 @@ class HalfSpeed(AlgorithmSpec):
     factor: float = 0.5
     """Share of the gradient."""
 
-    def rule(self) -> ClientRule:
+    def rule(self) -> Rule:
         return Scaled(self.factor)
 
 

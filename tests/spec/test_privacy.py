@@ -17,7 +17,7 @@ from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.assurance import Assurance
 from fedcore.block import Block, kind_of
 from fedcore.compression.base import CompressorSpec
-from fedcore.core import Aggregate, Aggregator, ClientContext, ClientRule, Cohort, Compressor, Solver, Vectors
+from fedcore.core import Aggregate, Aggregator, ClientContext, Cohort, Compressor, Rule, Solver, Vectors
 from fedcore.errors import CheckpointError, SpecificationError, StateConflictError
 from fedcore.privacy import PRIVACY
 from fedcore.simulation.simulation import Simulation
@@ -330,7 +330,7 @@ def test_no_private_preset_is_left_out() -> None:
     assert private == set(EPSILONS)
 
 
-class Tilted(ClientRule):
+class Tilted(Rule):
     """Steps of half the length."""
 
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
@@ -340,7 +340,7 @@ class Tilted(ClientRule):
 class Declared(Tilted):
     """Steps of half the length, with a declaration."""
 
-    assures = ClientRule.assures
+    assures = Rule.assures
 
 
 class TiltedSpec(AlgorithmSpec):
@@ -349,7 +349,7 @@ class TiltedSpec(AlgorithmSpec):
     kind: Literal["tilted"] = "tilted"
     declared: bool = False
 
-    def rule(self) -> ClientRule:
+    def rule(self) -> Rule:
         return Declared() if self.declared else Tilted()
 
 
@@ -374,6 +374,9 @@ class OwnSolver(Solver):
 
     def step(self, direction: Tensor, y: Tensor, state: Vectors, k: int) -> tuple[Tensor, Vectors]:
         return direction / 2, state
+
+    def momentum_form(self) -> None:
+        return None
 
 
 class OwnOptimiser(LocalOptimiser):

@@ -186,6 +186,9 @@ class Idle(Attack):
 
     kind: Literal["idle"] = "idle"
 
+    def forges(self) -> bool:
+        return True
+
     def forge(self, deltas: Tensor, malicious: Tensor, rng: Generator) -> Tensor:
         return deltas.clone()
 

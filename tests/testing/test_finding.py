@@ -16,13 +16,15 @@ __all__ = ["write"]  # a fixture
 
 MARKED = "class Wrong(AlgorithmSpec):  # wrong"
 MISTAKES: dict[str, tuple[str, str]] = {
-    "a delta of another shape": (
+    "memory of another shape": (
         rule(
-            """    def finish(self, y, context):  # wrong
-        return ClientUpdate((y - context.x).reshape(-1))
+            """    memory = ("last",)
+
+    def remember(self, delta, sent, x, context):  # wrong
+        return {"last": delta.reshape(-1)}
 """
         ),
-        r"expected the delta of finish of shape \[3, 5\]; found shape \[15\]",
+        r"expected memory 'last' of shape \[3, 5\]; found shape \[15\]",
     ),
     "a global random generator": (
         rule(
@@ -45,12 +47,11 @@ MISTAKES: dict[str, tuple[str, str]] = {
             """    def direction(self, grad, y, context):
         return grad - context.memory["h"]  # wrong
 
-    def finish(self, y, context):
-        delta = y - context.x
-        return ClientUpdate(delta, memory={"h": context.memory["h"] - delta})
+    def remember(self, delta, sent, x, context):
+        return {"h": context.memory["h"] - delta}
 """
         ),
-        r"'h', which it does not name.*return it from `memory\(\)`: `def memory\(self\): return \('h',\)`",
+        r"'h', which it does not name.*name it in the class: `memory = \('h',\)`",
     ),
     "state on self": (
         rule(
@@ -133,8 +134,8 @@ MISTAKES: dict[str, tuple[str, str]] = {
         "`directions`, which overrides nothing and which nothing uses.*did you mean `direction`",
     ),
     "a misspelt declaration": (
-        rule("    needs_normalizer = True  # wrong\n"),
-        "`needs_normalizer`, which overrides nothing.*did you mean `needs_normaliser`",
+        rule('    memmory = ("h",)  # wrong\n'),
+        "`memmory`, which overrides nothing.*did you mean `memory`",
     ),
     "a method of a name that FedQ does not know": (
         rule(
@@ -142,15 +143,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
         return y
 """
         ),
-        r"`each_epoch`, which overrides nothing.*see help\(ClientRule\)",
-    ),
-    "a delta of the wrong sign": (
-        rule(
-            """    def finish(self, y, context):  # wrong
-        return ClientUpdate(context.x - y)
-"""
-        ),
-        "the run ascends.*a sign: .*delta = y - x",
+        r"`each_epoch`, which overrides nothing.*see help\(Rule\)",
     ),
     "a direction of the wrong sign": (
         rule(
@@ -203,9 +196,10 @@ MISTAKES: dict[str, tuple[str, str]] = {
         ).replace(
             "\nclass Wrong",
             "\n@dataclass(frozen=True)\nclass Own(Solver):\n"
-            "    def step(self, direction, y, state, k):\n        return -direction, state\n\n\nclass Wrong",
+            "    def step(self, direction, y, state, k):\n        return -direction, state\n\n"
+            "    def momentum_form(self):\n        return None\n\n\nclass Wrong",
         ),
-        "the run ascends|v <- 0 v",
+        "the run ascends",
     ),
     "a compressor that turns messages around": (
         compressor("    def compress(self, message, drawn=None):\n        return -message\n"),

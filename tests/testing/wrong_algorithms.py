@@ -24,12 +24,12 @@ class Wrong(AlgorithmSpec):
     fixed_point = "as `fedavg`"
     kind: Literal["wrong"] = "wrong"
 '''
-RULE = "\n    def rule(self) -> ClientRule:\n        return Rule()\n"
+RULE = "\n    def rule(self) -> Rule:\n        return Own()\n"
 AGGREGATOR = "\n    def aggregator(self) -> Aggregator:\n        return Own()\n"
 SERVER = "\n    def server(self, lr: float) -> ServerOptimiser:\n        return Own(lr)\n"
 
 
-def rule(body: str, head: str = "class Rule(ClientRule):") -> str:
+def rule(body: str, head: str = "class Own(Rule):") -> str:
     """A module with an algorithm that has this rule."""
     return f"{HEAD}\n@dataclass(frozen=True)\n{head}\n{body}{ALGORITHM}{RULE}"
 
@@ -126,8 +126,7 @@ ALGORITHMS: dict[str, tuple[str, str]] = {
     "hides an offset": (
         "the affine form is that of direction",
         rule(
-            """    def memory(self):
-        return ("last",)
+            """    memory = ("last",)
 
     def direction(self, grad, y, context):
         return grad + context.memory["last"]
@@ -135,8 +134,8 @@ ALGORITHMS: dict[str, tuple[str, str]] = {
     def affine_form(self):  # wrong
         return AffineForm()
 
-    def finish(self, y, context):
-        return ClientUpdate(y - context.x, memory={"last": 0.1 * (y - context.x)})
+    def remember(self, delta, sent, x, context):
+        return {"last": 0.1 * delta}
 """
         ),
     ),
@@ -145,6 +144,9 @@ ALGORITHMS: dict[str, tuple[str, str]] = {
         aggregator(
             """    def weighted_sums(self, cohort):  # wrong
         return torch.ones_like(cohort.weights)[None] / len(cohort.weights)
+
+    def combine(self, seen, cohort, aggregator_state):
+        return Aggregate(seen[0], self.coefficients(cohort), aggregator_state)
 """
         ),
     ),
@@ -153,6 +155,9 @@ ALGORITHMS: dict[str, tuple[str, str]] = {
         aggregator(
             """    def weighted_sums(self, cohort):  # wrong
         return cohort.weights
+
+    def combine(self, seen, cohort, aggregator_state):
+        return Aggregate(seen[0], self.coefficients(cohort), aggregator_state)
 """
         ),
     ),
@@ -167,10 +172,10 @@ ALGORITHMS: dict[str, tuple[str, str]] = {
     "returns memory that it does not declare": (
         "declared memory is what is used",
         rule(
-            """    def finish(self, y, context):
-        return ClientUpdate(y - context.x, memory={"last": y - context.x})
+            """    def remember(self, delta, sent, x, context):  # wrong
+        return {"last": delta}
 """
-        ).replace("class Rule(ClientRule):", "class Rule(ClientRule):  # wrong"),
+        ),
     ),
     "reads memory that it does not declare": (
         "shapes hold for one client and a cohort",
@@ -183,10 +188,9 @@ ALGORITHMS: dict[str, tuple[str, str]] = {
     "declares memory that it does not return": (
         "declared memory is what is used",
         rule(
-            """    def memory(self):  # wrong
-        return ("last",)
+            """    memory = ("last",)
 """
-        ),
+        ).replace("class Own(Rule):", "class Own(Rule):  # wrong"),
     ),
     "keeps vectors that it does not count": (
         "declared memory is what is used",
@@ -211,8 +215,10 @@ ALGORITHMS: dict[str, tuple[str, str]] = {
     "drops the axis of clients": (
         "shapes hold for one client and a cohort",
         rule(
-            """    def finish(self, y, context):  # wrong
-        return ClientUpdate((y - context.x).reshape(-1))
+            """    memory = ("last",)
+
+    def remember(self, delta, sent, x, context):  # wrong
+        return {"last": delta.reshape(-1)}
 """
         ),
     ),

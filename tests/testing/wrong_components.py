@@ -269,7 +269,8 @@ COMPONENTS: dict[str, tuple[str, str]] = {
             "\nclass Wrong",
             "\n@dataclass(frozen=True)\nclass Own(Solver):\n"
             "    def step(self, direction, y, state, k):  # wrong\n"
-            "        return direction / direction.norm(), state\n\n\nclass Wrong",
+            "        return direction / direction.norm(), state\n\n"
+            "    def momentum_form(self):\n        return None\n\n\nclass Wrong",
         ),
     ),
     "a local optimiser that declares momentum": (
@@ -338,7 +339,9 @@ COMPONENTS: dict[str, tuple[str, str]] = {
             "\nclass Wrong",
             "\n@dataclass(frozen=True)\nclass Own(Aggregator):\n"
             "    def weighted_sums(self, cohort):  # wrong\n"
-            "        return torch.ones_like(cohort.weights)[None]\n\n\nclass Wrong",
+            "        return torch.ones_like(cohort.weights)[None]\n\n"
+            "    def combine(self, seen, cohort, aggregator_state):\n"
+            "        return Aggregate(seen[0], self.coefficients(cohort), aggregator_state)\n\n\nclass Wrong",
         ),
     ),
     "a server optimiser without the state it returns": (

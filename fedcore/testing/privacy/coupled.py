@@ -445,7 +445,8 @@ def with_combine(
         sums = kind.weighted_sums(self, cohort)
         return None if sums is None else torch.eye(len(cohort.clients)).to(sums)
 
-    methods: dict[str, Any] = {"combine": wrapped}
+    stated = {name: getattr(kind, name) for name in kind.described}
+    methods: dict[str, Any] = {**stated, "combine": wrapped}
     if each:
         methods["weighted_sums"] = each_by_itself
     made = type(kind.__name__, (kind,), methods)

@@ -51,11 +51,11 @@ RULES = """
     from typing import Literal
 
     from fedcore.algorithms.base import AlgorithmSpec
-    from fedcore.core import ClientRule
+    from fedcore.core import Rule
 
 
     @dataclass(frozen=True)
-    class Half(ClientRule):
+    class Half(Rule):
         factor: float = 0.5
 
         def direction(self, grad, y, context):

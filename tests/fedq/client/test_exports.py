@@ -320,7 +320,12 @@ def test_an_error_without_words_is_told_by_its_kind() -> None:
     ],
 )
 def test_a_missing_package_is_named_with_its_extra_and_nothing_is_left(
-    client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, form: ExportForm, package: str, extra: str
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    form: ExportForm,
+    package: str,
+    extra: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, package, None)

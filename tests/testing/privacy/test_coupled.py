@@ -285,8 +285,7 @@ class OneNoise(PrivateMean):
 
 
 class SilentIfEmpty(PrivateMean):
-    def moves_alone(self) -> bool:
-        return False
+    moves_alone = False
 
 
 class Remembering(PrivateMean):
