@@ -420,6 +420,9 @@ class OwnAttack(SignFlipping):
 
     kind: Literal["own_attack"] = "own_attack"  # type: ignore[assignment]
 
+    def forges(self) -> bool:
+        return True
+
     def forge(self, deltas: Tensor, malicious: Tensor, rng: Any) -> Tensor:
         return -deltas
 
