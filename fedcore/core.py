@@ -629,24 +629,6 @@ def parameters_sent(models: Models, dim: int) -> int:
     return dim if models.stays is None else dim - int(models.stays.sum())
 
 
-def parameters_received(models: Models, dim: int) -> int:
-    """How many numbers of the server's models of D = `dim` parameters a client receives; parameters that
-    the models have in common count once.
-    """
-    common = 0 if models.common is None else int(models.common.sum())
-    return common + models.kept * (parameters_sent(models, dim) - common)
-
-
-def models_bytes(models: Models, downlink: Compressor, dim: int, word: int) -> int:
-    """Bytes of a message of all models of the server, of D = `dim` numbers of `word` bytes each.
-
-    Each is compressed by itself. Parts that they have in common are sent once, never compressed.
-    """
-    if downlink == Compressor():
-        return downlink.message_bytes(parameters_received(models, dim), word)
-    return models.kept * downlink.message_bytes(parameters_sent(models, dim), word)
-
-
 @dataclass(frozen=True)
 class Algorithm:
     """A federated algorithm in parts, and the local solver."""

@@ -2,7 +2,7 @@
 gradients before training, and the exact count of bytes in each direction.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import prod
@@ -14,17 +14,10 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.core import (
-    Algorithm,
-    Cohort,
-    Compressor,
-    Vectors,
-    models_bytes,
-    parameters_received,
-    parameters_sent,
-)
+from fedcore.core import Algorithm, Cohort, Compressor, Vectors
 from fedcore.engine.assignment import Ids
 from fedcore.engine.server import RESIDUAL, RunContext
+from fedcore.messages import DENSE, Message, Way
 from fedcore.random import generator
 
 NO_COMPRESSION = Compressor()
@@ -180,23 +173,24 @@ class Traffic:
     the messages of every round since its last one, or the dense model if that is shorter.
     """
 
-    def __init__(self, algorithm: Algorithm, population: int, dim: int, word: int, beside: int = 0) -> None:
-        """Count messages of D = `dim` numbers of `word` bytes; `beside` are the bytes that go with
-        each model, never compressed.
-        """
-        rule, models, exchange = algorithm.rule, algorithm.models, algorithm.exchange
-        down = models_bytes(models, algorithm.downlink, dim, word)
-        received, dim = parameters_received(models, dim), parameters_sent(models, dim)
-        up = algorithm.uplink.message_bytes(dim, word)
-        one = Compressor().message_bytes(dim, word)
-        self._dense = Compressor().message_bytes(received, word)
-        self._extra, self._beside = len(rule.shared) * one + beside, beside
-        self._numbers = word * (("losses" in algorithm.aggregator.needs()) + (models.kept > 1))
-        self._gathers, self._opening = exchange is not None, exchange.first if exchange else "compressed"
-        self._up, self._down = (self._dense, self._dense) if self._gathers else (up, down)
-        self._gathering = (up, down) if self._gathers else (0, 0)
-        self._hears = "next_model" in rule.needs()
+    def __init__(self, messages: Sequence[Message], algorithm: Algorithm, population: int, word: int) -> None:
+        """Count these `messages` of an algorithm, with numbers of `word` bytes, for a population."""
+        self._messages, self._word = messages, word
+        self._links = {"up": algorithm.uplink, "down": algorithm.downlink}
+        self._up, self._extra = self._sum("up", "with"), self._sum("down", "with")
+        self._settling = self._sum("down", "after")
+        self._models = [
+            (one.size(algorithm.downlink, word), one.size(DENSE, word)) for one in messages if one.catches_up
+        ]
         self._last_heard = np.full(population, NEVER, np.int64)
+
+    def _sum(self, way: Way, when: str, round: int = 1) -> int:
+        """Bytes of a client's messages in a round, without those that catch up."""
+        return sum(
+            one.size(self._links[way], self._word)
+            for one in self._messages
+            if (one.way, one.when, one.catches_up) == (way, when, False) and one.sent_in(round)
+        )
 
     def state(self) -> dict[str, Ids]:
         """Return which clients have received the model, and when last."""
@@ -209,41 +203,36 @@ class Traffic:
         self._last_heard[state["ids"]] = state["rounds"]
 
     def up(self, clients: int) -> int:
-        """Return the bytes of the uploads of `clients`: the change of the model, the rule's own vectors
-        uncompressed, the loss at x if the aggregator asks for it, and which of several models it was.
-        """
-        return clients * (self._up + self._extra + self._numbers)
+        """Return the bytes that `clients` send with their changes."""
+        return clients * self._up
 
     def down(self, clients: Ids, round: int) -> Ids:
         """Return the bytes [M] that reach each of `clients` at the start of `round`, and record
         that they have.
         """
-        last = self._last_heard[clients]
-        missed = np.minimum((round - last) * self._down, self._dense)
+        last, received = self._last_heard[clients], np.full(len(clients), self._extra, np.int64)
+        for size, dense in self._models:
+            missed = np.minimum((round - last) * size, dense)
+            received += np.where(last == NEVER, dense, missed)
         self._last_heard[clients] = round
-        return np.where(last == NEVER, self._dense, missed) + self._extra
+        return received
 
     def dense(self) -> int:
         """Return the bytes of a first download."""
-        return self._dense + self._extra
+        return self._extra + sum(dense for _, dense in self._models)
 
     def settle(self, clients: Ids, round: int) -> int:
         """Return the bytes that reach `clients` at the end of `round`, under a rule that sends them
         the next model then.
         """
-        if self._hears:
+        if self._settling:
             self._last_heard[clients] = round + 1
         return self.settling(len(clients))
 
     def settling(self, clients: int) -> int:
         """Bytes of the next model that `clients` receive at the end of a round, under such a rule."""
-        return clients * (self._down + self._beside) if self._hears else 0
+        return clients * self._settling
 
     def exchange(self, clients: int, round: int) -> tuple[int, int]:
-        """Return the bytes up and down of the exchange of gradients with which `clients` begin
-        `round`: one message each in either direction.
-        """
-        up, down = self._gathering
-        if self._gathers and round == 1 and self._opening != "compressed":
-            up = down = self._dense if self._opening == "exact" else 0
-        return clients * up, clients * down
+        """Return the bytes up and down of the exchange with which `clients` begin `round`."""
+        return clients * self._sum("up", "before", round), clients * self._sum("down", "before", round)

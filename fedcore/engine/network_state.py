@@ -70,12 +70,12 @@ def _personal(network: NetworkProblem, models: Models) -> Tensor:
     return torch.cat([first, *[torch.ones_like(first)] * (models.trained - 1)])
 
 
-def statistics_bytes(problem: TrainingProblem, models: Models, word: int) -> int:
-    """Bytes of the running statistics that go with a model in either direction."""
+def statistics_sent(problem: TrainingProblem, models: Models) -> int:
+    """How many running statistics go with a model in either direction."""
     network = network_of(problem)
     if network is None or network.keeps_own:
         return 0
-    return int((~_personal(network, models)).sum()) * word
+    return int((~_personal(network, models)).sum())
 
 
 def bind_state(problem: TrainingProblem, statistics: Tensor | None, table: ClientTable) -> TrainingProblem:

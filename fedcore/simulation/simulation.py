@@ -25,7 +25,7 @@ from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.divergence import find_divergence
 from fedcore.engine.engines import ENGINES, EngineName, benefits_from_batching
 from fedcore.engine.event_queue import EventQueue
-from fedcore.engine.network_state import bind_state, keeps_own, own_vectors, statistics_bytes
+from fedcore.engine.network_state import bind_state, keeps_own, own_vectors, statistics_sent
 from fedcore.engine.personal import PersonalModels
 from fedcore.engine.process_tuning import make_gpu_deterministic, retain_freed_memory
 from fedcore.engine.round import (
@@ -51,6 +51,7 @@ from fedcore.engine.shard_messages import (
 from fedcore.engine.shards import Sharded, TrainShards, one_by_one, train_shard
 from fedcore.errors import CheckpointError, SpecificationError
 from fedcore.measures import model_measures, needs_deltas, population_measures, round_measures
+from fedcore.messages import messages_of
 from fedcore.problems import TrainingProblem, load_problem, poison_problem, privatise_problem, trained_on
 from fedcore.problems.supervised import Scoring, ShareScoring, SupervisedProblem
 from fedcore.problems.transformed import Transformed
@@ -424,10 +425,9 @@ class Simulation:
         self.train_shards = one_by_one(self._setting.engine)
 
     def _new_traffic(self) -> Traffic:
-        problem, word = self._problem, self._server.x.element_size()
-        algorithm = self._setting.algorithm
-        beside = statistics_bytes(problem, algorithm.models, word)
-        return Traffic(algorithm, len(problem.share), problem.dim, word, beside)
+        problem, algorithm = self._problem, self._setting.algorithm
+        messages = messages_of(algorithm, problem.dim, statistics_sent(problem, algorithm.models))
+        return Traffic(messages, algorithm, len(problem.share), self._server.x.element_size())
 
     @property
     def _first_model(self) -> Tensor:

@@ -10,10 +10,11 @@ from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.assurance import EVERYTHING, Assurance, Assurances, find_assurances
 from fedcore.block import Block, kind_of
 from fedcore.compression import COMPRESSORS
-from fedcore.core import Aggregator, Compressor, Rule, Solver
+from fedcore.core import Aggregator, Algorithm, Compressor, Rule, Solver
 from fedcore.data.augment import TRANSFORMS, Transform
 from fedcore.errors import SpecificationError
 from fedcore.families import Family
+from fedcore.messages import Reveals, messages_of
 from fedcore.models.base import BatchNormPolicy
 from fedcore.privacy import Privacy, PrivateRun
 from fedcore.privacy.base import SAMPLES_TOGETHER
@@ -30,7 +31,13 @@ if TYPE_CHECKING:
 
 B = TypeVar("B", bound=Block)
 
-MESSAGES = {Assurance.CHANGE_ALONE, Assurance.NOISY_GRADIENTS}
+MESSAGES: Assurances = frozenset({Assurance.CHANGE_ALONE, Assurance.NOISY_GRADIENTS})
+REVEALED: Mapping[Reveals, Assurances] = {
+    "nothing": frozenset(),
+    "change": frozenset(),
+    "vector": frozenset({Assurance.CHANGE_ALONE}),
+}
+"""Statements that a message makes false by what it reveals; any other, all of `MESSAGES`."""
 BATCH_NORM: Mapping[BatchNormPolicy, Assurances] = {
     "average": EVERYTHING - MESSAGES,
     "local": EVERYTHING - {Assurance.ONE_SAMPLE, Assurance.CHANGE_ALONE},
@@ -156,11 +163,10 @@ def of_algorithm(algorithm: AlgorithmSpec) -> Assurances:
     """
     rule, models = algorithm.rule(), algorithm.models()
     found = find_assurances(rule) & find_assurances(models)
-    found -= Aggregator.assures - of_aggregator(algorithm.aggregator())
-    if algorithm.exchange() or algorithm.tuner() or models.kept > 1:
-        found -= MESSAGES
-    if rule.shared:
-        found -= {Assurance.CHANGE_ALONE}
+    found -= Aggregator.assures - find_assurances(algorithm.aggregator())
+    parts = Algorithm(rule, models, algorithm.exchange(), algorithm.tuner(), algorithm.aggregator())
+    for message in messages_of(parts, 1):
+        found -= REVEALED.get(message.reveals, MESSAGES)
     if models.full_gradient or not rule.needs().isdisjoint({"full_gradient", "gradient_at_x"}):
         found -= {Assurance.NOISY_GRADIENTS}
     return found

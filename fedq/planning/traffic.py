@@ -6,7 +6,8 @@ from itertools import repeat, starmap
 from operator import mul
 from statistics import fmean
 
-from fedcore.core import Algorithm, Compressor, models_bytes
+from fedcore.core import Algorithm
+from fedcore.messages import DENSE, messages_of, total_bytes
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.problem import dimension, population
 
@@ -64,11 +65,9 @@ def given_cohorts(spec: ExperimentSpec) -> list[set[int]] | None:
 
 def bytes_up(spec: ExperimentSpec, algorithm: Algorithm, arrived: float, word: int) -> float:
     """Bytes of a run that its clients send to the server, `arrived` of them in each round."""
-    dim, rule = dimension(spec.problem), algorithm.rule
-    numbers = ("losses" in algorithm.aggregator.needs()) + (algorithm.models.kept > 1)
-    message = _model_links(algorithm)[0].message_bytes(dim, word) + (len(rule.shared) * dim + numbers) * word
-    sent = arrived * (spec.rounds * message + _exchanged(spec, algorithm, algorithm.uplink, word))
-    return sent + spec.rounds * _reported_bytes(spec, arrived, dim, word)
+    dim = dimension(spec.problem)
+    sent = total_bytes(messages_of(algorithm, dim), algorithm, "up", spec.rounds, word, ("before", "with"))
+    return arrived * sent + spec.rounds * _reported_bytes(spec, arrived, dim, word)
 
 
 def _reported_bytes(spec: ExperimentSpec, arrived: float, dim: int, word: int) -> float:
@@ -84,25 +83,25 @@ def bytes_down(spec: ExperimentSpec, algorithm: Algorithm, drawn: float, arrived
     """Bytes that clients download in a run: a client's first download is dense, a later one makes
     up for the rounds it missed, or is dense where that is shorter.
     """
-    dim = dimension(spec.problem)
-    dense, message = (
-        models_bytes(algorithm.models, link, dim, word) for link in (Compressor(), _model_links(algorithm)[1])
+    messages = messages_of(algorithm, dimension(spec.problem))
+    with_model, exchanged, settled = (
+        total_bytes(messages, algorithm, "down", spec.rounds, word, (when,))
+        for when in ("with", "before", "after")
     )
-    shared = spec.rounds * drawn * len(algorithm.rule.shared) * dim * word
-    models = (
-        count_reached(spec) * dense + shared + _messages(spec, algorithm, arrived, dense / message) * message
-    )
-    return models + arrived * _exchanged(spec, algorithm, algorithm.downlink, word)
+    caught_up = 0.0
+    for one in messages:
+        if one.catches_up:
+            size, dense = one.size(algorithm.downlink, word), one.size(DENSE, word)
+            caught_up += count_reached(spec) * dense + _missed(spec, algorithm, dense / size) * size
+    return drawn * with_model + arrived * (exchanged + settled) + caught_up
 
 
-def _messages(spec: ExperimentSpec, algorithm: Algorithm, arrived: float, most: float) -> float:
-    """Messages of the downlink beside first downloads, none for more than `most` of them at a
-    time.
-    """
+def _missed(spec: ExperimentSpec, algorithm: Algorithm, most: float) -> float:
+    """Messages of earlier rounds that clients are sent, none for more than `most` of them at a time."""
     if "next_model" not in algorithm.rule.needs():
         return _made_up(spec, most)
-    # One at the end of each of a client's rounds, and at the next those of the rounds between.
-    return spec.rounds * arrived + _made_up(spec, most + 1) - _made_up(spec, 1)
+    # At the next of a client's rounds those of the rounds between.
+    return _made_up(spec, most + 1) - _made_up(spec, 1)
 
 
 def count_reached(spec: ExperimentSpec) -> float:
@@ -111,27 +110,6 @@ def count_reached(spec: ExperimentSpec) -> float:
     if given is not None:
         return len(set().union(*given))
     return sum(clients * (1 - (1 - odds) ** spec.rounds) for odds, clients in client_odds(spec).items())
-
-
-def _model_links(algorithm: Algorithm) -> tuple[Compressor, Compressor]:
-    """Links that models travel on, up and down; uncompressed where gradients travel instead."""
-    return (
-        (Compressor(), Compressor())
-        if algorithm.exchange is not None
-        else (algorithm.uplink, algorithm.downlink)
-    )
-
-
-def _exchanged(spec: ExperimentSpec, algorithm: Algorithm, link: Compressor, word: int) -> int:
-    """Bytes of a client's exchanges of gradients before training, one in every round.
-
-    The first may be exact or left out.
-    """
-    if algorithm.exchange is None:
-        return 0
-    dim, opening = dimension(spec.problem), algorithm.exchange.first
-    first = Compressor().message_bytes(dim, word) if opening == "exact" else 0
-    return first + (spec.rounds - (opening != "compressed")) * link.message_bytes(dim, word)
 
 
 def _made_up(spec: ExperimentSpec, most: float) -> float:

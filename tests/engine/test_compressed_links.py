@@ -8,29 +8,32 @@ from fedcore.algorithms.vrlsgd import DriftCorrection
 from fedcore.compression.top_k import KeepLargest
 from fedcore.core import Algorithm, Exchange, FirstExchange
 from fedcore.engine.compressed_links import Traffic
+from fedcore.messages import messages_of
 
 DIM, WORD = 1_000, 4
 SPARSE = KeepLargest(k=10)
 
 
+def traffic_of(algorithm: Algorithm) -> Traffic:
+    """For five clients."""
+    return Traffic(messages_of(algorithm, DIM), algorithm, 5, WORD)
+
+
 def test_a_dense_round_moves_the_model_both_ways() -> None:
-    traffic = Traffic(Algorithm(), 5, DIM, WORD)
+    traffic = traffic_of(Algorithm())
     assert traffic.up(3) == 3 * DIM * WORD
     assert traffic.down(np.array([0, 1, 4]), 1).sum() == 3 * DIM * WORD
 
 
 def test_vectors_that_a_rule_shares_travel_uncompressed() -> None:
-    traffic = Traffic(Algorithm(rule=ControlVariates(), uplink=SPARSE), 5, DIM, WORD)
+    traffic = traffic_of(Algorithm(rule=ControlVariates(), uplink=SPARSE))
     assert traffic.up(1) == 10 * (4 + 4) + DIM * WORD
     assert traffic.down(np.array([0]), 1).sum() == 2 * DIM * WORD
 
 
 def test_a_rule_that_gathers_gradients_sends_those_compressed_and_models_whole() -> None:
-    traffic = Traffic(
+    traffic = traffic_of(
         Algorithm(exchange=Exchange(), uplink=SPARSE, downlink=KeepLargest(k=20)),
-        5,
-        DIM,
-        WORD,
     )
     assert traffic.up(3) == 3 * DIM * WORD
     assert [traffic.down(np.array([0, 1]), round).sum() for round in (1, 2)] == [2 * DIM * WORD] * 2
@@ -39,12 +42,12 @@ def test_a_rule_that_gathers_gradients_sends_those_compressed_and_models_whole()
 
 @pytest.mark.parametrize(("opening", "expected"), [("exact", DIM * WORD), ("zero", 0), ("compressed", 80)])
 def test_the_first_exchange_is_counted_as_it_is_made(opening: FirstExchange, expected: int) -> None:
-    traffic = Traffic(Algorithm(exchange=Exchange(opening), uplink=SPARSE, downlink=SPARSE), 5, DIM, WORD)
+    traffic = traffic_of(Algorithm(exchange=Exchange(opening), uplink=SPARSE, downlink=SPARSE))
     assert traffic.exchange(1, 1) == (expected, expected)
 
 
 def test_a_client_that_heard_the_next_model_need_not_hear_it_again() -> None:
-    traffic = Traffic(Algorithm(rule=DriftCorrection(), downlink=SPARSE), 5, DIM, WORD)
+    traffic = traffic_of(Algorithm(rule=DriftCorrection(), downlink=SPARSE))
     assert traffic.down(np.array([0, 1]), 1).sum() == 2 * DIM * WORD
     assert traffic.settle(np.array([0, 1]), 1) == 2 * 80
     assert traffic.down(np.array([0]), 2).tolist() == [0]
@@ -52,15 +55,15 @@ def test_a_client_that_heard_the_next_model_need_not_hear_it_again() -> None:
 
 
 def test_other_rules_hear_nothing_at_the_end_of_a_round() -> None:
-    assert Traffic(Algorithm(), 5, DIM, WORD).settle(np.array([0]), 1) == 0
+    assert traffic_of(Algorithm()).settle(np.array([0]), 1) == 0
 
 
 def test_a_rule_that_gathers_nothing_makes_no_exchange() -> None:
-    assert Traffic(Algorithm(uplink=SPARSE), 5, DIM, WORD).exchange(3, 1) == (0, 0)
+    assert traffic_of(Algorithm(uplink=SPARSE)).exchange(3, 1) == (0, 0)
 
 
 def test_a_client_that_returns_catches_up_on_what_it_missed() -> None:
-    traffic = Traffic(Algorithm(downlink=SPARSE), 5, DIM, WORD)
+    traffic = traffic_of(Algorithm(downlink=SPARSE))
     assert traffic.down(np.array([0, 1]), 1).sum() == 2 * DIM * WORD
     assert traffic.down(np.array([0]), 2).sum() == 80
     assert traffic.down(np.array([0, 1]), 4).tolist() == [2 * 80, 3 * 80]

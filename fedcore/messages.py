@@ -1,0 +1,118 @@
+"""The messages of a round: what travels between the server and a client, and what it is made of.
+
+Traffic is counted, plans are made and privacy is judged from these declarations alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from fedcore.core import Algorithm, Compressor, parameters_sent
+
+Way = Literal["up", "down"]
+Reveals = Literal["nothing", "change", "vector", "gradient", "loss", "choice", "statistics"]
+"""What of a client's data a message is made of; `nothing` if it comes from the server."""
+DENSE = Compressor()
+
+
+class Message(NamedTuple):
+    """A message between the server and one client."""
+
+    name: str
+    way: Way
+    numbers: int
+    """Length."""
+    reveals: Reveals = "nothing"
+    models: int = 1
+    """How many models have one of this length each; each is compressed by itself."""
+    compressed: bool = False
+    """True if it goes through the compressor of its way."""
+    when: Literal["before", "with", "after"] = "with"
+    """In an exchange before training, with the model or the change, or at the end of the round."""
+    rounds: Literal["all", "first", "later"] = "all"
+    """Rounds in which it is sent."""
+    catches_up: bool = False
+    """True if a client that missed some rounds is sent theirs, too, or a dense message if that is shorter.
+    A client's first one is dense.
+    """
+
+    def size(self, link: Compressor, word: int) -> int:
+        """Bytes, through the compressor `link` of its way, with numbers of `word` bytes."""
+        return self.models * (link if self.compressed else DENSE).message_bytes(self.numbers, word)
+
+    def times(self, rounds: int) -> int:
+        """In how many of the first `rounds` rounds it is sent."""
+        return {"all": rounds, "first": min(rounds, 1), "later": max(rounds - 1, 0)}[self.rounds]
+
+    def sent_in(self, round: int) -> bool:
+        """True if it is sent in this round, counted from 1."""
+        return self.times(round) > self.times(round - 1)
+
+
+def messages_of(algorithm: Algorithm, dim: int, statistics: int = 0) -> tuple[Message, ...]:
+    """The messages of a round of `algorithm`, for a network that is known or all of whose D = `dim`
+    parameters travel; `statistics` S go with each model.
+    """
+    return (*_down(algorithm, dim, statistics), *_exchanged(algorithm, dim), *_up(algorithm, dim, statistics))
+
+
+def _down(algorithm: Algorithm, dim: int, statistics: int) -> Iterator[Message]:
+    sent, through = parameters_sent(algorithm.models, dim), algorithm.exchange is None
+    models, common = algorithm.models, 0
+    if models.common is not None:
+        common = int(models.common.sum())
+        yield Message("common layers", "down", common, catches_up=True)
+    model = Message("model", "down", sent - common, models=models.kept, compressed=through, catches_up=True)
+    beside = Message("statistics", "down", statistics)
+    yield model
+    yield beside
+    for name in algorithm.rule.shared:
+        yield Message(f"shared {name}", "down", sent)
+    if "next_model" in algorithm.rule.needs():
+        yield model._replace(name="next model", when="after", catches_up=False)
+        yield beside._replace(when="after")
+
+
+def _exchanged(algorithm: Algorithm, dim: int) -> Iterator[Message]:
+    if algorithm.exchange is None:
+        return
+    sent, first = parameters_sent(algorithm.models, dim), algorithm.exchange.first
+    ways: tuple[tuple[str, Way, Reveals], ...] = (
+        ("gradient", "up", "gradient"),
+        ("mean gradient", "down", "nothing"),
+    )
+    for name, way, reveals in ways:
+        later = Message(name, way, sent, reveals, compressed=True, when="before", rounds="later")
+        yield later
+        if first != "zero":
+            yield later._replace(rounds="first", compressed=first == "compressed")
+
+
+def _up(algorithm: Algorithm, dim: int, statistics: int) -> Iterator[Message]:
+    sent, through = parameters_sent(algorithm.models, dim), algorithm.exchange is None
+    yield Message("change", "up", sent, "change", compressed=through)
+    yield Message("statistics", "up", statistics, "statistics" if statistics else "nothing")
+    for name in algorithm.rule.shared:
+        yield Message(f"shared {name}", "up", sent, "vector")
+    if "losses" in algorithm.aggregator.needs():
+        yield Message("loss", "up", 1, "loss")
+    if algorithm.models.kept > 1:
+        yield Message("choice of a model", "up", 1, "choice")
+    if algorithm.tuner is not None:
+        # The server evaluates its model on all data by itself: nothing is counted.
+        yield Message("training loss", "up", 0, "loss")
+
+
+def total_bytes(
+    messages: Sequence[Message], algorithm: Algorithm, way: Way, rounds: int, word: int, when: Sequence[str]
+) -> int:
+    """Bytes that a client which takes part in each of `rounds` rounds sends or receives at these times,
+    without what catches up.
+    """
+    link = algorithm.uplink if way == "up" else algorithm.downlink
+    return sum(
+        one.times(rounds) * one.size(link, word)
+        for one in messages
+        if one.way == way and one.when in when and not one.catches_up
+    )
