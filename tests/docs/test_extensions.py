@@ -60,7 +60,7 @@ def test_the_error_on_the_page_is_the_one_that_is_raised() -> None:
     (shown,) = re.findall(r"^```text\n(.*?)```", section, re.MULTILINE | re.DOTALL)
     source, _, message = shown.partition("TypeError: ")
     with pytest.raises(TypeError) as raised:
-        exec(source, {"Rule": fedq.extensions.Rule})
+        exec(source, vars(fedq.extensions).copy())
     assert str(raised.value).split() == message.split()
 
 
