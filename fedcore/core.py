@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Vectors = Mapping[str, "Tensor"]
 FirstExchange = Literal["compressed", "exact", "zero"]
 Need = Literal["full_gradient", "gradient_at_x", "normaliser", "next_model"]
-"""What a rule may need: `full_gradient`, each client's full gradient at x, computed before it trains;
+"""Inputs that a rule may need: `full_gradient`, each client's full gradient at x, computed before it trains;
 `gradient_at_x`: `direction` receives the gradient at y minus that at x, on the same mini-batch; `normaliser`,
 which is NaN unless the local optimiser is linear: any other is rejected; `next_model`: the cohort receives
 the next model at the end of the round, and not only when a client takes part again.
@@ -55,7 +55,7 @@ def clip_factors(norms: Tensor, longest: Tensor | float) -> Tensor:
 
 
 class Statement(NamedTuple):
-    """What an attribute says of methods, so that others need not call these."""
+    """A description of methods by an attribute or another method, so that these need not be called."""
 
     methods: tuple[str, ...]
     careful: str
@@ -130,7 +130,7 @@ class ClientContext:
 
 @dataclass(frozen=True, slots=True)
 class ClientUpdate:
-    """What a client's training ends with."""
+    """Result of a client's training."""
 
     delta: Tensor
     """[..., D] y - x."""
@@ -247,7 +247,7 @@ class Rule(Declaring):
     """
 
     def needs(self) -> frozenset[Need]:
-        """What it reads beside its own vectors."""
+        """Inputs that it reads beside its own vectors."""
         return frozenset()
 
     def start(self, x: Tensor) -> Vectors:
@@ -283,8 +283,8 @@ class Rule(Declaring):
         return None
 
     def sends(self, delta: Tensor, context: ClientContext) -> Vectors:
-        """What a client sends beside its exact change `delta` [..., D], by the names of `shared`, [..., D]
-        each.
+        """Vectors [..., D] that a client sends beside its exact change `delta` [..., D], by the names of
+        `shared`.
         """
         return {}
 
@@ -519,8 +519,8 @@ class Aggregator(Declaring):
         return 0, 0
 
     def needs(self) -> frozenset[CohortNeed]:
-        """What it reads of a cohort beside weights, shares and steps. With `losses`, each client sends its
-        loss, one number more.
+        """Fields that it reads of a cohort beside weights, shares and steps. With `losses`, each client
+        sends its loss, one number more.
         """
         return frozenset()
 

@@ -67,10 +67,11 @@ def _algorithms() -> str:
     heads = ("kind", "kept by a client", "sent beside the model", "default weights", "fixed point")
     rows = []
     for member in ALGORITHMS:
-        rule = member.model_validate({"kind": kind_of(member), **member.example}).rule()
-        sent = [*map(code, rule.shared()), *(["full gradient"] if rule.exchanges_gradients() else [])]
+        spec = member.model_validate({"kind": kind_of(member), **member.example})
+        rule = spec.rule()
+        sent = [*map(code, rule.shared), *(["full gradient"] if spec.exchange() else [])]
         weights = "its own" if member.own_weights else member.weighting or "of the scheme"
-        kept = ", ".join(map(code, rule.memory()))
+        kept = ", ".join(map(code, (*rule.memory, *spec.models().memory)))
         rows.append(
             (code(kind_of(member)), kept, ", ".join(sent), weights, getattr(member, "fixed_point", ""))
         )

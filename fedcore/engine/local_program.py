@@ -113,7 +113,7 @@ class LocalProgram:
         return regularised(self.algorithm.solver, direction, grad, y, context.x)
 
     def finish(self, y: Tensor, context: ClientContext) -> ClientUpdate:
-        """What training ends with, at y [..., T]."""
+        """The result of training, at y [..., T]."""
         models, seen = self.algorithm.models, self._seen(context)
         delta = y[..., : self.dim] - seen.x
         if models.stays is not None:

@@ -77,7 +77,7 @@ class Parts(NamedTuple):
 
     @property
     def program(self) -> LocalProgram:
-        """What a client runs."""
+        """The training of a client."""
         return LocalProgram(self.algorithm, DIM, private=False)
 
 

@@ -1,17 +1,26 @@
-"""The page on extensions names every family, with its base class."""
+"""The pages on extensions name every family, the parts of an algorithm and what these state."""
 
 import re
 from pathlib import Path
 
+import pytest
+
 import fedq.extensions
 from fedcore.block import Block
+from fedcore.core import Declaring
 from fedcore.spec.components import FAMILIES
 
 PAGE = Path(__file__).parents[2] / "docs" / "extensions.md"
+VERSION_2 = PAGE.with_name("extensions-2.md")
+
+
+def section_of(title: str) -> str:
+    """A section of the page."""
+    return PAGE.read_text().partition(f"## {title}\n")[2].partition("\n## ")[0]
 
 
 def test_the_page_lists_each_family_with_its_base_class_and_methods() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (.*?) \|", PAGE.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (.*?) \|", section_of("Components"), re.MULTILINE)
     assert [(name, base) for name, base, _ in rows] == [
         (name, family.base.__name__) for name, family in FAMILIES.items()
     ]
@@ -27,3 +36,58 @@ def test_the_public_module_exports_the_base_class_of_each_family() -> None:
         assert issubclass(family.base, Block)
     assert sorted(fedq.extensions.__all__) == sorted(set(fedq.extensions.__all__))
     assert all(hasattr(fedq.extensions, name) for name in fedq.extensions.__all__)
+
+
+def test_the_page_lists_each_statement_with_the_methods_that_it_describes() -> None:
+    section = section_of("A method that others describe")
+    listed = {
+        (owner, re.findall(r"\w+", states)[0], method)
+        for owner, methods, states in re.findall(r"^\| `(\w+)` \| (.*?) \| (.*) \|$", section, re.MULTILINE)
+        for method in re.findall(r"`(\w+)`", methods)
+    }
+    parts = [vars(fedq.extensions)[name] for name in fedq.extensions.__all__]
+    assert listed == {
+        (part.__name__, name, method)
+        for part in parts
+        if isinstance(part, type) and issubclass(part, Declaring) and "described" in vars(part)
+        for name, statement in part.described.items()
+        for method in statement.methods
+    }
+
+
+def test_the_error_on_the_page_is_the_one_that_is_raised() -> None:
+    section = section_of("A method that others describe")
+    (shown,) = re.findall(r"^```text\n(.*?)```", section, re.MULTILINE | re.DOTALL)
+    source, _, message = shown.partition("TypeError: ")
+    with pytest.raises(TypeError) as raised:
+        exec(source, vars(fedq.extensions).copy())
+    assert str(raised.value).split() == message.split()
+
+
+def test_new_names_exist_and_old_ones_do_not() -> None:
+    pairs = re.findall(r"^\| (.*) \| (.*) \|$", VERSION_2.read_text(), re.MULTILINE)
+    new = {name for _, text in pairs for name in re.findall(r"`([A-Z]\w+\.\w+)`", text)}
+    assert len(new) > 30
+    for name in new:
+        part, _, attribute = name.partition(".")
+        assert hasattr(vars(fedq.extensions)[part], attribute), name
+    old = {name for text, _ in pairs for name in re.findall(r"`([a-z_]+)(?:\(\w*\))?`", text)}
+    same = {"memory", "shared", "start", "gradients_per_step", "gradient", "direction"}
+    assert {name for name in old if hasattr(fedq.extensions.Rule, name)} == same
+    assert not {"ClientRule", "ClientUpdate"} & {*fedq.extensions.__all__}
+
+
+def test_the_parts_of_an_algorithm_are_listed_with_their_methods() -> None:
+    rows = re.findall(r"^\| (`[A-Z].*?) \| (.*?) \|(.*?)\|$", section_of("Components"), re.MULTILINE)
+    listed: dict[str, set[str]] = {}
+    for owners, methods, attributes in rows:
+        for owner in re.findall(r"`(\w+)`", owners):
+            listed.setdefault(owner, set()).update(re.findall(r"`([a-z_]+)`", methods + attributes))
+    for part in (
+        fedq.extensions.Rule,
+        fedq.extensions.Models,
+        fedq.extensions.Exchange,
+        fedq.extensions.Tuner,
+    ):
+        own = {name for name in vars(part) if not name.startswith("_")} - {"described", "assures"}
+        assert listed[part.__name__] == own

@@ -44,7 +44,7 @@ def created(tmp_path_factory: pytest.TempPathFactory) -> Path:
             f"{name}.py",
             f"test_{name}.py",
         }
-        assert len((folder / name / f"{name}.py").read_text().splitlines()) < 40
+        assert len((folder / name / f"{name}.py").read_text().splitlines()) < 45
     return folder
 
 

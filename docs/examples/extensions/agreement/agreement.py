@@ -13,7 +13,7 @@ class Agreement(MeasureSpec):
     Undefined where a change or the direction is zero.
     """
 
-    interface = "1.0"
+    interface = "2.0"
     of = "round"
     needs_deltas = True
     better = "max"

@@ -27,7 +27,7 @@ class Extrapolation(Aggregator):
 class OurFedexp(AlgorithmSpec):
     """FedAvg with a server step that is longer the more the clients' changes differ."""
 
-    interface = "1.0"
+    interface = "2.0"
     source = "Jhunjhunwala et al., FedExP: Speeding Up Federated Averaging via Extrapolation, ICLR 2023"
     fixed_point = "as `fedavg`"
     weighting = "uniform"

@@ -12,7 +12,7 @@ from fedq.extensions import Participation, Reachable, SpecificationError, np
 class OurPowerOfChoice(Participation):
     """Of d candidates, drawn with probability p_i without replacement, the K with the largest losses."""
 
-    interface = "1.0"
+    interface = "2.0"
     own_weighting, draws_by_share, chooses_by_loss = "uniform", True, True
     example = {"clients_per_round": 2, "candidates": 4}
     kind: Literal["our_power_of_choice"] = "our_power_of_choice"
