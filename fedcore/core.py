@@ -24,9 +24,9 @@ of the tensors that are passed in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 from fedcore.assurance import Assurance, Assurances
 
@@ -80,9 +80,11 @@ class Declaring:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         for name, statement in cls.described.items():
-            own = [method for method in statement.methods if method in vars(cls)]
-            known = next(base for base in cls.__mro__ if name in vars(base))
-            if own and known is not cls and not (statement.base_is_careful and "described" in vars(known)):
+            # Classes before the one that makes the statement: the class itself, and what is mixed in.
+            place = next(place for place, base in enumerate(cls.__mro__) if name in vars(base))
+            before = {method for base in cls.__mro__[:place] for method in vars(base)}
+            own = [method for method in statement.methods if method in before]
+            if own and not (statement.base_is_careful and "described" in vars(cls.__mro__[place])):
                 raise TypeError(
                     f"{cls.__name__} has a `{own[0]}` of its own, so it states `{name}` anew, too:"
                     f" {statement.careful}"
@@ -643,6 +645,20 @@ class Algorithm:
     uplink: Compressor = Compressor()
     downlink: Compressor = Compressor()
 
+    def __post_init__(self) -> None:
+        """Raises TypeError if a part states what nobody reads, such as a misspelt need."""
+        rule, models = self.rule, self.models
+        for part, name in ((rule, "memory"), (rule, "shared"), (models, "memory")):
+            stated = getattr(part, name)
+            if not isinstance(stated, tuple) or not all(isinstance(each, str) for each in stated):
+                raise TypeError(
+                    f"{type(part).__name__}.{name} must be a tuple of names, such as ('control',), not"
+                    f" {stated!r}"
+                )
+        _check_known(f"{type(rule).__name__}.remembers", {rule.remembers}, Remembers)
+        _check_known(f"{type(rule).__name__}.needs()", rule.needs(), Need)
+        _check_known(f"{type(self.aggregator).__name__}.needs()", self.aggregator.needs(), CohortNeed)
+
     def for_model(self, coordinates: Mapping[str, Tensor]) -> Algorithm:
         """The algorithm for a network; see `Models.for_model`."""
         models, aggregator = self.models.for_model(coordinates), self.aggregator.for_model(coordinates)
@@ -667,3 +683,9 @@ class Algorithm:
             and solver.momentum_form() is not None
             and solver.clip_norm is None
         )
+
+
+def _check_known(name: str, given: Collection[str], known: object) -> None:
+    """Raise TypeError unless all that is `given` is of the literal type `known`."""
+    if unknown := sorted(set(given) - set(get_args(known))):
+        raise TypeError(f"{name} names {unknown[0]!r}; known are {', '.join(get_args(known))}")

@@ -16,6 +16,7 @@ from fedcore.assurance import Assurance
 from fedcore.block import Block, Decay, Finite, Fraction, NonNegative, PositiveRate, Seed
 from fedcore.compression.base import CompressorSpec, Sparsifier
 from fedcore.core import (
+    Adaptation,
     AffineForm,
     Aggregate,
     Aggregator,
@@ -64,6 +65,7 @@ VERSION = ".".join(map(str, INTERFACE))
 
 __all__ = [
     "VERSION",
+    "Adaptation",
     "AffineForm",
     "Aggregate",
     "Aggregator",

@@ -18,6 +18,7 @@ from fedcore.compression.top_k import KeepLargest, KeepLargestDifference
 from fedcore.core import (
     AffineForm,
     Aggregator,
+    Algorithm,
     ClientContext,
     Compressor,
     Declaring,
@@ -120,6 +121,46 @@ def test_every_statement_is_of_methods_that_there_are_and_has_a_value_that_is_al
             assert all(callable(getattr(member, method)) for method in statement.methods)
             assert hasattr(member, name)
             assert statement.careful
+
+
+@pytest.mark.parametrize(
+    ("base", "name", "stated", "match"),
+    [
+        (
+            Rule,
+            "memory",
+            "control",
+            r"Own.memory must be a tuple of names, .* not 'control'",
+        ),
+        (Rule, "shared", Rule.sends, r"Own.shared must be a tuple of names"),
+        (Models, "memory", (1,), r"Own.memory must be a tuple of names"),
+        (Rule, "remembers", "exact", r"Own.remembers names 'exact'; known are trained, decoded"),
+        (
+            Rule,
+            "needs",
+            lambda _: {"full_gradients"},
+            r"Own.needs\(\) names 'full_gradients'; known are",
+        ),
+        (Aggregator, "needs", lambda _: {"loss"}, r"Own.needs\(\) names 'loss'; known are normaliser, order"),
+    ],
+)
+def test_what_nobody_reads_is_refused(base: type[Any], name: str, stated: object, match: str) -> None:
+    part = type("Own", (base,), {"__module__": __name__, name: stated})()
+    field = {Rule: "rule", Models: "models", Aggregator: "aggregator"}[base]
+    with pytest.raises(TypeError, match=match):
+        Algorithm(**{field: part})
+
+
+class Doubling:
+    """Not a part by itself."""
+
+    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
+        return 2 * grad
+
+
+def test_a_statement_is_not_inherited_past_a_method_that_is_mixed_in() -> None:
+    with pytest.raises(TypeError, match="Mixed has a `direction` of its own, so it states `affine_form`"):
+        type("Mixed", (Doubling, Proximal), {"__module__": __name__})
 
 
 def test_where_a_base_class_states_what_is_always_right_nothing_is_asked() -> None:

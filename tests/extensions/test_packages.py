@@ -36,7 +36,7 @@ FEDEXP = """
 
 
 def install(
-    folder: Path, name: str, group: str = "fedq.algorithms", interface: str = "1.0", value: str = ""
+    folder: Path, name: str, group: str = "fedq.algorithms", interface: str = "2.0", value: str = ""
 ) -> None:
     """Lay out a distribution with one component."""
     entry = f"mine = {value or 'ourlab.rules:Mine'}"
@@ -145,8 +145,8 @@ def test_two_packages_with_the_same_kind_are_both_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"interface": "2.0"}, "ourlab-rules 1.2 needs version 2.0 of fedq.extensions; this is 1.1"),
-        ({"interface": "1.7"}, "ourlab-rules 1.2 needs version 1.7 of fedq.extensions; this is 1.1"),
+        ({"interface": "1.0"}, "ourlab-rules 1.2 needs version 1.0 of fedq.extensions; this is 2.0"),
+        ({"interface": "2.7"}, "ourlab-rules 1.2 needs version 2.7 of fedq.extensions; this is 2.0"),
         (
             {"group": "fedq.algoritms"},
             "ourlab-rules 1.2 declares entry points fedq.algoritms; the groups are",
