@@ -16,7 +16,7 @@ Reveals = Literal["nothing", "change", "vector", "gradient", "loss", "choice", "
 DENSE = Compressor()
 
 
-class Message(NamedTuple):
+class RoundMessage(NamedTuple):
     """A message between the server and one client."""
 
     name: str
@@ -50,31 +50,33 @@ class Message(NamedTuple):
         return self.times(round) > self.times(round - 1)
 
 
-def messages_of(algorithm: Algorithm, dim: int, statistics: int = 0) -> tuple[Message, ...]:
+def messages_of(algorithm: Algorithm, dim: int, statistics: int = 0) -> tuple[RoundMessage, ...]:
     """The messages of a round of `algorithm`, for a network that is known or all of whose D = `dim`
     parameters travel; `statistics` S go with each model.
     """
     return (*_down(algorithm, dim, statistics), *_exchanged(algorithm, dim), *_up(algorithm, dim, statistics))
 
 
-def _down(algorithm: Algorithm, dim: int, statistics: int) -> Iterator[Message]:
+def _down(algorithm: Algorithm, dim: int, statistics: int) -> Iterator[RoundMessage]:
     sent, through = parameters_sent(algorithm.models, dim), algorithm.exchange is None
     models, common = algorithm.models, 0
     if models.common is not None:
         common = int(models.common.sum())
-        yield Message("common layers", "down", common, catches_up=True)
-    model = Message("model", "down", sent - common, models=models.kept, compressed=through, catches_up=True)
-    beside = Message("statistics", "down", statistics)
+        yield RoundMessage("common layers", "down", common, catches_up=True)
+    model = RoundMessage(
+        "model", "down", sent - common, models=models.kept, compressed=through, catches_up=True
+    )
+    beside = RoundMessage("statistics", "down", statistics)
     yield model
     yield beside
     for name in algorithm.rule.shared:
-        yield Message(f"shared {name}", "down", sent)
+        yield RoundMessage(f"shared {name}", "down", sent)
     if "next_model" in algorithm.rule.needs():
         yield model._replace(name="next model", when="after", catches_up=False)
         yield beside._replace(when="after")
 
 
-def _exchanged(algorithm: Algorithm, dim: int) -> Iterator[Message]:
+def _exchanged(algorithm: Algorithm, dim: int) -> Iterator[RoundMessage]:
     if algorithm.exchange is None:
         return
     sent, first = parameters_sent(algorithm.models, dim), algorithm.exchange.first
@@ -83,29 +85,34 @@ def _exchanged(algorithm: Algorithm, dim: int) -> Iterator[Message]:
         ("mean gradient", "down", "nothing"),
     )
     for name, way, reveals in ways:
-        later = Message(name, way, sent, reveals, compressed=True, when="before", rounds="later")
+        later = RoundMessage(name, way, sent, reveals, compressed=True, when="before", rounds="later")
         yield later
         if first != "zero":
             yield later._replace(rounds="first", compressed=first == "compressed")
 
 
-def _up(algorithm: Algorithm, dim: int, statistics: int) -> Iterator[Message]:
+def _up(algorithm: Algorithm, dim: int, statistics: int) -> Iterator[RoundMessage]:
     sent, through = parameters_sent(algorithm.models, dim), algorithm.exchange is None
-    yield Message("change", "up", sent, "change", compressed=through)
-    yield Message("statistics", "up", statistics, "statistics" if statistics else "nothing")
+    yield RoundMessage("change", "up", sent, "change", compressed=through)
+    yield RoundMessage("statistics", "up", statistics, "statistics" if statistics else "nothing")
     for name in algorithm.rule.shared:
-        yield Message(f"shared {name}", "up", sent, "vector")
+        yield RoundMessage(f"shared {name}", "up", sent, "vector")
     if "losses" in algorithm.aggregator.needs():
-        yield Message("loss", "up", 1, "loss")
+        yield RoundMessage("loss", "up", 1, "loss")
     if algorithm.models.kept > 1:
-        yield Message("choice of a model", "up", 1, "choice")
+        yield RoundMessage("choice of a model", "up", 1, "choice")
     if algorithm.tuner is not None:
         # The server evaluates its model on all data by itself: nothing is counted.
-        yield Message("training loss", "up", 0, "loss")
+        yield RoundMessage("training loss", "up", 0, "loss")
 
 
 def total_bytes(
-    messages: Sequence[Message], algorithm: Algorithm, way: Way, rounds: int, word: int, when: Sequence[str]
+    messages: Sequence[RoundMessage],
+    algorithm: Algorithm,
+    way: Way,
+    rounds: int,
+    word: int,
+    when: Sequence[str],
 ) -> int:
     """Bytes that a client which takes part in each of `rounds` rounds sends or receives at these times,
     without what catches up.

@@ -17,7 +17,7 @@ from torch import Tensor
 from fedcore.core import Algorithm, Cohort, Compressor, Vectors
 from fedcore.engine.assignment import Ids
 from fedcore.engine.server import RESIDUAL, RunContext
-from fedcore.messages import DENSE, Message, Way
+from fedcore.messages import DENSE, RoundMessage, Way
 from fedcore.random import generator
 
 NO_COMPRESSION = Compressor()
@@ -173,7 +173,9 @@ class Traffic:
     the messages of every round since its last one, or the dense model if that is shorter.
     """
 
-    def __init__(self, messages: Sequence[Message], algorithm: Algorithm, population: int, word: int) -> None:
+    def __init__(
+        self, messages: Sequence[RoundMessage], algorithm: Algorithm, population: int, word: int
+    ) -> None:
         """Count these `messages` of an algorithm, with numbers of `word` bytes, for a population."""
         self._messages, self._word = messages, word
         self._links = {"up": algorithm.uplink, "down": algorithm.downlink}
