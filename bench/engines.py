@@ -28,6 +28,9 @@ from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.engines import ENGINES, EngineName, supports
 from fedcore.engine.round import close_round, open_round
 from fedcore.engine.server import RunContext, client_vectors, initial_state
+from fedcore.engine.stages import stages_of
+from fedcore.engine.stages.base import RunState
+from fedcore.messages import messages_of
 from fedcore.models.layers import build_module
 from fedcore.problems.network import supervised_problem
 from fedcore.problems.supervised import SupervisedProblem
@@ -143,17 +146,18 @@ def measure(
 def _step_ms(context: RunContext, engine: EngineName) -> float:
     server, clients = initial_state(context), len(context.problem.share)
     table = ClientTable(client_vectors(context.algorithm, server.x), clients)
-    traffic = Traffic(context.algorithm, clients, context.problem.dim, 4)
+    messages = messages_of(context.algorithm, context.problem.dim)
+    state = RunState(server, table, Traffic(messages, context.algorithm, clients, 4))
     seconds: list[float] = []
     steps = 0
     # The first round compiles, and warms up.
     while len(seconds) < 3 or (sum(seconds[1:]) < LEAST_S and len(seconds) < MOST_ROUNDS):
-        opened = open_round(context, server, table, traffic, len(seconds) + 1)
+        opened = open_round(context, state, len(seconds) + 1)
         assert opened.job is not None
         began = time.process_time()
         result = ENGINES[engine]([opened.job])[0]
         seconds.append(time.process_time() - began)
-        server, account = close_round(opened, result, table, traffic)
+        state, account = close_round(opened, result)
         steps = account.local_steps
     return 1e3 * min(seconds[1:]) / steps
 
@@ -176,7 +180,7 @@ def _setting(dataset: str, model: dict[str, Any], batch_size: int, clients: int,
         }
     )
     problem = _random(spec, clients, transformer=model["kind"] == "transformer")
-    return RunContext(spec, 0, spec.build(), problem, ENGINES["reference"])
+    return RunContext(spec, 0, spec.build(), problem, ENGINES["reference"], stages_of(spec))
 
 
 def _random(spec: ExperimentSpec, clients: int, *, transformer: bool) -> SupervisedProblem:

@@ -29,7 +29,7 @@ class Divergence(NamedTuple):
 
 def find_divergence(pending: PendingRound, result: Result | None, x: Tensor) -> Divergence:
     """Find where the run of a round diverged whose `result` led to the model x [D]."""
-    job, number = pending.job, pending.number
+    job, number = pending.job, pending.flow.number
     if job is not None and result is not None:
         found = [
             (step, row)
@@ -62,8 +62,9 @@ def _sender(pending: PendingRound, job: Job, result: Result) -> int | None:
         return None
     clients = torch.from_numpy(job.work.clients).to(result.delta.device)
     sent = [result.delta, *result.shared.values()]
-    if pending.setting.attackers is not None:
-        sent[0] = pending.setting.attackers.forge(result.delta, clients, pending.number)
+    attackers = pending.flow.context.attackers
+    if attackers is not None:
+        sent[0] = attackers.forge(result.delta, clients, pending.flow.number)
     rows = [row for vectors in sent for row in _broken(vectors)]
     return int(job.work.clients[min(rows)]) if rows else None
 

@@ -1,4 +1,6 @@
-"""Which of several models of the server each client uses: the one with the lowest loss on its data."""
+"""Which of several models of the server each client uses: the one with the lowest loss on its data; and
+full gradients of clients at the models that they use.
+"""
 
 from typing import NamedTuple
 
@@ -35,3 +37,13 @@ def lowest_losses(problem: TrainingProblem, models: Models, x: Tensor, clients: 
     losses = [problem.client_losses(model, clients) for model in x.view(models.kept, -1)]
     lowest: NDArray[np.float64] = np.min(losses, axis=0)
     return lowest
+
+
+def full_gradients(problem: TrainingProblem, models: Tensor, clients: Ids) -> Tensor:
+    """[M, D] full gradients of `clients` [M] at one model [D], or of each client at its own in
+    `models` [M, D].
+    """
+    if models.dim() == 1:
+        return problem.client_gradients(models, clients)
+    rows = range(len(clients))
+    return torch.cat([problem.client_gradients(models[row], clients[row : row + 1]) for row in rows])

@@ -1,14 +1,16 @@
 """The constants of a run, and the server's state between its rounds."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from fedcore.core import Algorithm, Vectors
 from fedcore.engine.assignment import Engine
-from fedcore.engine.event_queue import EventQueue
 from fedcore.engine.network_state import initial_statistics
 from fedcore.problems import TrainingProblem
 from fedcore.random import generator
@@ -16,7 +18,9 @@ from fedcore.spec import ExperimentSpec
 from fedcore.systems.attacks import Attackers
 from fedcore.systems.availability import AvailabilityData
 from fedcore.systems.device_traces import DeviceTrace
-from fedcore.systems.participation.base import SelectionState
+
+if TYPE_CHECKING:
+    from fedcore.engine.stages import Stages
 
 RESIDUAL = "uplink residual"
 INITIAL_MODELS = "initial models"
@@ -33,6 +37,7 @@ class RunContext:
     problem: TrainingProblem
     """The problem trained on."""
     engine: Engine
+    stages: Stages
     memory_divisor: int = 1
     """Divides the number of clients trained at once; see `Job.memory_divisor`."""
     attackers: Attackers | None = None
@@ -65,10 +70,8 @@ class ServerState:
     """The parameters of the rule that are adapted between rounds."""
     statistics: Tensor | None = None
     """[S] running statistics of batch norm that the server averages, if there are such."""
-    queue: EventQueue | None = None
-    """The clients in training, of an asynchronous run after its first step."""
-    selection: SelectionState = field(default_factory=dict)
-    """The state of the participation scheme."""
+    own: Mapping[str, Any] = field(default_factory=dict)
+    """The state that stages keep to themselves, by their names."""
     clock: int = 0
     """Local steps of all rounds so far, each round as long as its longest client."""
     seconds: float = 0.0
@@ -78,6 +81,10 @@ class ServerState:
     def x(self) -> Tensor:
         """[D] the server's own model."""
         return self.broadcast + self.residual if self.models_compressed else self.broadcast
+
+    def with_own(self, name: str, own: object) -> ServerState:
+        """The state after the stage of this name has changed its own."""
+        return replace(self, own={**self.own, name: own})
 
 
 def initial_state(context: RunContext) -> ServerState:
@@ -97,7 +104,7 @@ def initial_state(context: RunContext) -> ServerState:
         else adapt_tuning(context, algorithm.tuner.start(), x),
         models_compressed=algorithm.exchange is None,
         statistics=initial_statistics(context.problem),
-        selection=context.spec.participation.start_state(len(context.problem.share)),
+        own={stage.name: own for stage in context.stages.before if (own := stage.start(context)) is not None},
     )
 
 

@@ -240,7 +240,7 @@ def _make_dropout(*, channels: bool = False, alpha: bool = False) -> Callable[..
         inputs: Tensor,
         p: float = 0.5,
         training: bool = not alpha,
-        inplace: bool = False,  # noqa: ARG001 - the result is the same
+        inplace: bool = False,
     ) -> Tensor:
         if not training or p == 0:
             return inputs

@@ -18,19 +18,16 @@ from fedcore.core import ClientUpdate
 from fedcore.data.base import DATA_DIR
 from fedcore.data.uploaded import DatasetStorage
 from fedcore.engine.assignment import Job, Observation, Result
-from fedcore.engine.asynchronous import open_step
 from fedcore.engine.choice import EngineChoice, choose_engine
 from fedcore.engine.client_table import CLIENT_MEMORY, ClientTable, MemoryBudget
 from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.divergence import find_divergence
 from fedcore.engine.engines import ENGINES, EngineName, benefits_from_batching
-from fedcore.engine.event_queue import EventQueue
 from fedcore.engine.network_state import bind_state, keeps_own, own_vectors, statistics_sent
 from fedcore.engine.personal import PersonalModels
 from fedcore.engine.process_tuning import make_gpu_deterministic, retain_freed_memory
 from fedcore.engine.round import (
     PendingRound,
-    RoundCost,
     TrainedRound,
     close_round,
     open_round,
@@ -49,6 +46,8 @@ from fedcore.engine.shard_messages import (
     shard_of_message,
 )
 from fedcore.engine.shards import Sharded, TrainShards, one_by_one, train_shard
+from fedcore.engine.stages import stages_of
+from fedcore.engine.stages.base import RoundCost, RunState
 from fedcore.errors import CheckpointError, SpecificationError
 from fedcore.measures import model_measures, needs_deltas, population_measures, round_measures
 from fedcore.messages import messages_of
@@ -145,12 +144,12 @@ class Simulation:
             algorithm,
             trained,
             ENGINES["reference"],
+            stages_of(spec),
             memory_divisor,
             attackers,
             trace,
             None if available is None else available.load(folder),
         )
-        self._open = open_round if spec.asynchrony is None else open_step
         self._server = initial_state(self._setting)
         population = len(problem.share)
         self._room = client_memory
@@ -243,22 +242,26 @@ class Simulation:
     def begin(self) -> PendingRound:
         """Play the next round up to its training."""
         began = time.perf_counter()
-        opened = self._open(
+        opened = open_round(
             self._setting,
-            self._server,
-            self._clients,
-            self._traffic,
+            self._state,
             self.round + 1,
             each=self._looks_at_each(self.round + 1),
         )
         self._seconds = time.perf_counter() - began
         return opened
 
+    @property
+    def _state(self) -> RunState:
+        return RunState(self._server, self._clients, self._traffic)
+
     def end(self, pending: PendingRound, trained: TrainedRound) -> RoundReport:
         """Play the round from its training on, and report it."""
         began = time.perf_counter()
-        self.round, self.batched_runs = pending.number, max(self.batched_runs, trained.together)
-        self._server, account = close_round(pending, trained.result, self._clients, self._traffic)
+        self.round = pending.flow.number
+        self.batched_runs = max(self.batched_runs, trained.together)
+        state, account = close_round(pending, trained.result)
+        self._server = state.server
         measured = self._measure(account.observation)
         if account.simulated_seconds is not None:
             measured["simulated_seconds"] = self._server.seconds
@@ -345,12 +348,10 @@ class Simulation:
         tensors |= {f"optimiser.{name}": value for name, value in server.optimiser.items()}
         tensors |= {f"shared.{name}": value for name, value in server.shared.items()}
         tensors |= {f"aggregator.{name}": value for name, value in server.aggregator_state.items()}
-        # Copies: arrays that a scheme starts with may be one and the same.
-        selection = {name: torch.from_numpy(value.copy()) for name, value in server.selection.items()}
-        tensors |= {f"selection.{name}": value for name, value in selection.items()}
+        for stage in self._setting.stages.before:
+            own = stage.tensors(server.own.get(stage.name))
+            tensors |= {f"{stage.name}.{name}": value for name, value in own.items()}
         tensors |= {f"clients.{name}": value for name, value in self._clients.state().items()}
-        if server.queue is not None:
-            tensors |= {f"queue.{name}": value for name, value in server.queue.state().items()}
         tensors |= {
             f"traffic.{name}": torch.from_numpy(value) for name, value in self._traffic.state().items()
         }
@@ -394,8 +395,11 @@ class Simulation:
             models_compressed=self._server.models_compressed,
             statistics=tensors["statistics"].to(like) if "statistics" in tensors else None,
             adaptive_parameters=manifest["adaptive_parameters"],
-            queue=EventQueue.of(queue, like) if (queue := _under("queue.", tensors)) else None,
-            selection={name: value.numpy() for name, value in _under("selection.", tensors).items()},
+            own={
+                stage.name: stage.restored(_under(f"{stage.name}.", tensors), like)
+                for stage in self._setting.stages.before
+                if stage.name in self._server.own
+            },
             clock=manifest["clock"],
             seconds=manifest["simulated_seconds"],
         )

@@ -25,7 +25,7 @@ TOLERANCE = 1e-9
 def engines_agree(make: Make, seed: int = 3) -> None:
     """Engines that support the experiment, in float64, all end with the model of `reference`."""
     spec = make(execution={"engine": "reference", "precision": "float64"})
-    algorithm, problem = spec.build(), Simulation(spec, seed).begin().setting.problem
+    algorithm, problem = spec.build(), Simulation(spec, seed).begin().flow.context.problem
     models = {
         engine: _flat(finished(make(execution={"engine": engine, "precision": "float64"}), seed))
         for engine in ENGINE_INFO
@@ -210,11 +210,10 @@ def _work(spec: ExperimentSpec, seed: int) -> Iterator[tuple[object, ...]]:
     """Round, clients, steps, batches and noise of each round."""
     simulation = Simulation(spec, seed)
     while not simulation.finished:
-        training = simulation.begin().training
-        if training is None:
+        work = simulation.begin().flow.work
+        if work is None:
             yield (simulation.round + 1,)
         else:
-            work = training.work
             batches = [batch.tolist() for batch in work.batches]
             noise = None if work.noise is None else [each.tolist() for each in work.noise]
             yield simulation.round + 1, work.clients.tolist(), work.steps.tolist(), batches, noise

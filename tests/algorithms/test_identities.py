@@ -179,9 +179,10 @@ def test_the_first_round_of_feddyn_adds_the_mean_change_of_all_clients_to_fedavg
     fedavg = specification(BASE, algorithm={"kind": "fedavg"}, rounds=1, **changes)
     simulation = Simulation(fedavg, 3)
     opened = simulation.begin()
-    assert opened.training is not None
-    weights = opened.training.cohort.weights.numpy()
-    moved = [trajectory(_only(fedavg, int(client)))[0] - start for client in opened.training.work.clients]
+    cohort = opened.flow.cohort
+    assert cohort is not None
+    weights = cohort.weights.numpy()
+    moved = [trajectory(_only(fedavg, int(client)))[0] - start for client in opened.flow.clients]
     expected = start + weights @ np.array(moved) + np.sum(moved, 0) / 4
     np.testing.assert_allclose(trajectory(spec)[0], expected, rtol=1e-7)
 

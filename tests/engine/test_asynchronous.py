@@ -286,7 +286,7 @@ def test_a_tier_draws_its_own_clients_anew_in_every_round() -> None:
     drawn: dict[int, set[int]] = {0: set(), 1: set(), 2: set()}
     while not simulation.finished:
         simulation.advance()
-        queue = simulation._server.queue
+        queue = simulation._server.own["arrivals"]
         assert queue is not None
         assert queue.tiers is not None
         assert sorted(np.bincount(queue.tiers.members)) == [2, 3, 3]
@@ -611,15 +611,16 @@ def test_a_client_has_the_mini_batches_of_the_step_in_which_it_started(name: str
     simulation, late = Simulation(case(name), seed=3), 0
     while not simulation.finished:
         opened = simulation.begin()
-        assert opened.training is not None
-        assert opened.training.stale is not None
-        work, starts = opened.training.work, opened.training.stale.rounds
-        samples = opened.setting.problem.sizes[work.clients].tolist()
+        flow, work = opened.flow, opened.flow.work
+        assert work is not None
+        rounds = {row: start.round for start in flow.starts for row in start.rows.tolist()}
+        starts = [rounds[row] for row in range(len(work.clients))]
+        samples = flow.context.problem.sizes[work.clients].tolist()
         members = zip(work.clients.tolist(), starts, samples, work.batches, strict=True)
         for client, start, count, batches in members:
             planned = Work(*batches.shape)
             assert np.array_equal(batches, mini_batches(3, start, client, count, planned))
-        late += sum(start < opened.number for start in starts)
+        late += sum(start < flow.number for start in starts)
         simulation.end(opened, *train_cohorts([opened]))
     assert late
 
@@ -670,7 +671,7 @@ def test_clients_of_a_run_are_started_while_they_can_be_reached(asynchrony: Docu
     assert available is not None
     while not simulation.finished:
         reports.append(simulation.advance())
-        queue = simulation._server.queue
+        queue = simulation._server.own["arrivals"]
         assert queue is not None
         for flight in queue.flights:
             began = flight.finishes - SECONDS[flight.client]

@@ -135,14 +135,14 @@ def test_with_all_clients_as_candidates_those_with_the_largest_losses_train() ->
     x = np.array(dataset["x0"])
     chosen = set()
     while not simulation.finished:
-        training = simulation.begin().training
-        assert training is not None
+        work = simulation.begin().flow.work
+        assert work is not None
         losses = [
             0.5 * x @ np.array(client["H"]) @ x - np.array(client["e"]) @ x + client["c"]
             for client in clients
         ]
         expected = sorted(np.argsort(losses)[-2:].tolist())
-        assert training.work.clients.tolist() == expected
+        assert work.clients.tolist() == expected
         chosen.add(tuple(expected))
         x = np.array(simulation.advance().extra["x"])
     assert len(chosen) > 1

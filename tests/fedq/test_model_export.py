@@ -63,7 +63,7 @@ def played(spec: ExperimentSpec, rounds: int = 1) -> tuple[TrainedModel, RoundRe
     """The model after some rounds, the last report and the problem."""
     simulation = Simulation(spec, 3)
     reports = [simulation.advance() for _ in range(rounds)]
-    problem = simulation.begin().setting.problem
+    problem = simulation.begin().flow.context.problem
     assert isinstance(problem, SupervisedProblem)
     return TrainedModel(spec, 3, simulation.model()), reports[-1], problem
 

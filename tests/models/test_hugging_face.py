@@ -100,7 +100,7 @@ def parse(model: Document) -> ModelSpec:
 
 
 def problem_of(simulation: Simulation) -> SupervisedProblem:
-    problem = simulation.begin().setting.problem
+    problem = simulation.begin().flow.context.problem
     assert isinstance(problem, SupervisedProblem)
     return problem
 

@@ -31,20 +31,18 @@ def test_a_round_is_dp_sgd_written_out() -> None:
     """Abadi et al., DP-SGD over shuffled batches of softmax regression, by hand."""
     simulation = Simulation(specification(DOCUMENT), 3)
     opened = simulation.begin()
-    problem, training = opened.setting.problem, opened.training
-    assert training is not None
-    x = training.work.local.x.numpy()
+    problem, work = opened.flow.context.problem, opened.flow.work
+    assert work is not None
+    x = work.local.x.numpy()
     total = np.zeros_like(x)
-    for row, client in enumerate(training.work.clients.tolist()):
+    for row, client in enumerate(work.clients.tolist()):
         rows = problem.data.rows(client)  # type: ignore[attr-defined]
         train = problem.data.dataset.train  # type: ignore[attr-defined]
         features = np.pad(train.features[rows].flatten(1).numpy(), ((0, 0), (0, 1)), constant_values=1.0)
         labels = np.eye(10)[train.labels[rows].numpy()]
-        noise = generator(3, "gradient noise", 1, client).standard_normal(
-            (len(training.work.batches[row]), len(x))
-        )
+        noise = generator(3, "gradient noise", 1, client).standard_normal((len(work.batches[row]), len(x)))
         y = x.copy()
-        for k, batch in enumerate(training.work.batches[row]):
+        for k, batch in enumerate(work.batches[row]):
             summed = np.zeros_like(y)
             for j in batch[batch >= 0]:
                 scores = y.reshape(10, 65) @ features[j]

@@ -35,7 +35,7 @@ CASES: dict[str, Document] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_weighted_mean_of_the_clients_losses_is_the_training_loss(case: str) -> None:
-    problem = Simulation(specification(CASES[case]), seed=0).begin().setting.problem
+    problem = Simulation(specification(CASES[case]), seed=0).begin().flow.context.problem
     theta = problem.initial() + 0.1
     losses = problem.client_losses(theta, np.arange(len(problem.share)))
     expected = problem.evaluate(theta, {"train_loss"})["train_loss"]
@@ -45,7 +45,7 @@ def test_the_weighted_mean_of_the_clients_losses_is_the_training_loss(case: str)
 @pytest.mark.parametrize("case", CASES)
 def test_a_clients_loss_rises_along_its_gradient(case: str) -> None:
     """Central differences of F_i agree with the gradient that the client trains with."""
-    problem = Simulation(specification(CASES[case]), seed=0).begin().setting.problem
+    problem = Simulation(specification(CASES[case]), seed=0).begin().flow.context.problem
     theta, clients = problem.initial(), np.array([2, 1])
     theta = theta + 0.1 * torch.randn(
         len(theta), generator=torch.Generator().manual_seed(0), dtype=theta.dtype

@@ -119,7 +119,7 @@ class CoupledAudit(Simulation):
     def begin(self) -> PendingRound:
         """Play the next round up to its training."""
         opened = super().begin()
-        self._tape.arrived[opened.number] = opened.selected.arrived.clients
+        self._tape.arrived[opened.flow.number] = opened.flow.clients
         return opened
 
     @cached_property

@@ -32,9 +32,7 @@ def simulated(**changes: Any) -> Simulation:
 
 
 def job_of(simulation: Simulation, *, each: bool) -> Job:
-    opened = open_round(
-        simulation._setting, simulation._server, simulation._clients, simulation._traffic, 1, each=each
-    )
+    opened = open_round(simulation._setting, simulation._state, 1, each=each)
     assert opened.job is not None
     return opened.job
 

@@ -403,7 +403,7 @@ def test_stored_values_are_the_clients_own() -> None:
     problem = QUADRATIC["problem"]["dataset"]
     x = np.array(problem["x0"])
     simulation.advance()
-    norms = simulation._server.selection["update_norm"]
+    norms = simulation._server.own["select"]["update_norm"]
     expected = [
         np.linalg.norm(0.05 * (np.array(client["H"]) @ x - np.array(client["e"])))
         for client in problem["clients"]

@@ -452,12 +452,13 @@ def test_state_of_the_server_that_is_made_of_raw_changes_is_found(
 ) -> None:
     close = rounds_of_engine.close_round
 
-    def leaking(pending: Any, result: Any, *rest: Any) -> Any:
-        server, cost = close(pending, result, *rest)
+    def leaking(pending: Any, result: Any) -> Any:
+        state, cost = close(pending, result)
         if isinstance(result, ClientUpdate):
             momentum = result.delta.nan_to_num().clamp(-1, 1).sum(0)
-            server = replace(server, optimiser={**server.optimiser, "raw": momentum})
-        return server, cost
+            optimiser = {**state.server.optimiser, "raw": momentum}
+            state = replace(state, server=replace(state.server, optimiser=optimiser))
+        return state, cost
 
     monkeypatch.setattr(simulations, "close_round", leaking)
     assert "differs: optimiser.raw" in what(audit(spec_of(private(kind))))
@@ -467,10 +468,10 @@ def test_personal_models_of_others_that_follow_raw_changes_are_found(monkeypatch
     """A second model that is drawn to the mean of all changes."""
     close = rounds_of_engine.close_round
 
-    def leaking(pending: Any, result: Any, table: Any, traffic: Any) -> Any:
-        done = close(pending, result, table, traffic)
+    def leaking(pending: Any, result: Any) -> Any:
+        done = close(pending, result)
         if isinstance(result, ClientUpdate):
-            clients = pending.training.work.clients
+            clients, table = pending.flow.clients, pending.state.table
             kept = table.gather(clients)
             mean = result.delta.nan_to_num().clamp(-1, 1).mean(0)
             table.scatter(clients, {name: rows + mean for name, rows in kept.items()})

@@ -116,7 +116,7 @@ def test_gradients_of_samples_have_noise_of_the_declared_size_in_each_step(engin
     while not simulation.finished:
         opened = simulation.begin()
         assert opened.job is not None
-        (result,) = opened.setting.engine([replace(opened.job, each=True)])
+        (result,) = opened.flow.context.engine([replace(opened.job, each=True)])
         deltas = result.deltas if isinstance(result, AggregatedUpdate) else result.delta
         assert deltas is not None
         found += list((deltas * 6 / epochs**0.5).numpy())

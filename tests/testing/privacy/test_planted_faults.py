@@ -10,9 +10,12 @@ import torch
 from torch import Tensor
 
 from fedcore.core import Aggregate, Cohort, Vectors
-from fedcore.engine import client_by_client, client_selection
-from fedcore.engine import round as rounds_of_engine
+from fedcore.engine import client_by_client
 from fedcore.engine.assignment import Job
+from fedcore.engine.stages import prepare, select
+from fedcore.engine.stages.aggregate import Move
+from fedcore.engine.stages.base import Flow, RunState
+from fedcore.engine.stages.remember import Remember
 from fedcore.privacy import client_level
 from fedcore.privacy.client_level import NOISE, Clipped, ClippingUpdate, PrivateMean, standard_normal
 from fedcore.privacy.local import NoisyChanges
@@ -69,26 +72,31 @@ def noise_that_cancels() -> Planting:
 
 def step_over_coefficients() -> Planting:
     """The server divides its step by the sum of the factors of clipping, which have no noise."""
-    move = rounds_of_engine._move
+    play = Move.play
 
-    def faulty(server: Any, links: Any, combined: Aggregate, factor: float) -> Any:
+    def faulty(self: Move, state: RunState, flow: Flow) -> Any:
+        combined = flow.aggregate
+        assert combined is not None
         total = combined.coefficients.sum().clamp(min=1e-3)
-        return move(server, links, replace(combined, direction=combined.direction / total), factor)
+        shorter = replace(combined, direction=combined.direction / total)
+        return play(self, state, replace(flow, aggregate=shorter))
 
-    return rounds_of_engine, "_move", faulty
+    return Move, "play", faulty
 
 
 def raw_norm_in_the_optimiser() -> Planting:
     """Checkpoints have the norm of the clipped changes before noise."""
-    aggregate = rounds_of_engine._aggregate
+    play = Remember.play
 
-    def faulty(*given: Any) -> Any:
-        server, seen = aggregate(*given)
-        assert seen.deltas is not None
-        norm = (seen.combined.coefficients[:, None] * seen.deltas).nan_to_num().norm()
-        return replace(server, optimiser={**server.optimiser, "norm": norm[None]}), seen
+    def faulty(self: Remember, state: RunState, flow: Flow) -> Any:
+        state, flow = play(self, state, flow)
+        assert flow.deltas is not None
+        assert flow.aggregate is not None
+        norm = (flow.aggregate.coefficients[:, None] * flow.deltas).nan_to_num().norm()
+        optimiser = {**state.server.optimiser, "norm": norm[None]}
+        return replace(state, server=replace(state.server, optimiser=optimiser)), flow
 
-    return rounds_of_engine, "_aggregate", faulty
+    return Remember, "play", faulty
 
 
 def as_long_as_the_longest() -> Planting:
@@ -99,7 +107,7 @@ def as_long_as_the_longest() -> Planting:
         most = max((each.steps for each in work), default=0)
         return [replace(each, steps=most) for each in work], arrives
 
-    return client_selection, "plan_work", faulty
+    return select, "plan_work", faulty
 
 
 def drawn_by_size() -> Planting:
@@ -143,7 +151,7 @@ def batches_with_replacement() -> Planting:
         members = zip(samples, work, strict=True)
         return tuple(rng.integers(count, size=(each.steps, each.batch_size)) for count, each in members)
 
-    return client_selection, "augmented_batches", faulty
+    return prepare, "augmented_batches", faulty
 
 
 FULL, BERNOULLI = taking_part("full"), taking_part("bernoulli", probability=0.5)

@@ -1,0 +1,187 @@
+"""What stages of a round share: their interface, the state of a run, and what they hand on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from fedcore.engine.assignment import Ids, Observation, RoundTiming
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from fedcore.core import Aggregate, ClientUpdate, Cohort, Vectors
+    from fedcore.engine.assignment import CohortWork
+    from fedcore.engine.client_table import ClientTable
+    from fedcore.engine.compressed_links import Traffic
+    from fedcore.engine.server import RunContext, ServerState
+    from fedcore.systems.cohorts import Drawn
+    from fedcore.systems.participation.base import RoundFacts
+    from fedcore.systems.work import Work
+
+    Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """The state of a run between two rounds."""
+
+    server: ServerState
+    table: ClientTable
+    """The memory of the clients. Changes in place, in the stage `remember` alone."""
+    traffic: Traffic
+    """Which clients have heard what. Changes in place, where messages are sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedCohort:
+    """The clients of one round that reach the server; there may be none."""
+
+    arrived: Drawn
+    drawn: int
+    """How many clients were drawn, late ones included."""
+    work: list[Work]
+    """M, of those who arrive."""
+    bytes_up: int
+    """Bytes sent before training: the answers of candidates, and the losses that clients report."""
+    bytes_down: int
+    """Bytes that reached all clients who were drawn, before they train."""
+    seconds: float | None
+    """Duration of the round on the simulated clock, if there is one."""
+    timing: RoundTiming | None = None
+    """How the clients spent it."""
+    facts: RoundFacts | None = None
+    """Facts that the scheme selected by; None in an asynchronous run, which has no scheme."""
+    evaluations: int = 0
+    """Losses and full gradients that clients computed for the selection, each over all their
+    samples.
+    """
+    losses: Floats | None = None
+    """[M] F_i(x) of those who arrive, if the scheme observes it."""
+    client_seconds: Floats | None = None
+    """[M] seconds on the simulated clock, if there is one."""
+
+    @property
+    def clients(self) -> Ids:
+        """[M] ids of those who arrive, ascending."""
+        return self.arrived.clients
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Clients of a cohort that begin at the same model of the server."""
+
+    rows: Ids
+    """Their rows in the cohort."""
+    model: Tensor
+    """[D] as they received it; [k D] of several."""
+    round: int
+    """The round in which they began, by which their mini-batches are drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundCost:
+    """Cost of a round: the steps of the clients that reached the server, and bytes in both
+    directions.
+    """
+
+    local_steps: int
+    bytes_up: int
+    bytes_down: int
+    simulated_seconds: float | None = None
+    """Time on the simulated clock, if there is one."""
+    evaluations: int = 0
+    """Losses and full gradients computed for the selection; see `SelectedCohort.evaluations`."""
+    observation: Observation | None = None
+    """Facts for measures; None if no client's work arrived."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What the stages of one round hand on. Each field is set by the stages that are named."""
+
+    number: int
+    """Counted from 1."""
+    context: RunContext
+    """The run's, with the state of its network; `tune` sets the parameters of the rule."""
+    each: bool
+    """True if somebody else wants to see each client's change."""
+    selected: SelectedCohort | None = None
+    """`select`, `arrivals`"""
+    weights: Floats | None = None
+    """[M] w_i. `select`, `arrivals`"""
+    starts: Sequence[Start] = ()
+    """`select`, `arrivals`"""
+    statistics: Tensor | None = None
+    """[S] the running statistics that the clients received, [M, S] if they differ. `select`, `arrivals`"""
+    paced: bool = False
+    """True if averaged state moves towards its new value by the sum of the weights only. `arrivals`"""
+    factor: float = 1.0
+    """Multiplies x itself before the direction is added. `select`"""
+    memory: Vectors = field(default_factory=dict)
+    """[M, *] each: what the clients kept. `prepare`"""
+    work: CohortWork | None = None
+    """`prepare`, `exchange`"""
+    cohort: Cohort | None = None
+    """`prepare`"""
+    trained: ClientUpdate | None = None
+    """What clients sent, as they computed it; None if changes were only summed. `train`, `attack`"""
+    deltas: Tensor | None = None
+    """[M, D] their changes, where somebody wants to see them. `train`, `attack`"""
+    sums: Tensor | None = None
+    """[K, D] the weighted sums of the changes, if they were only summed. `train`"""
+    network_state: Vectors = field(default_factory=dict)
+    """[M, *] each: running statistics and private parameters after training. `train`, `statistics`"""
+    change: Tensor | None = None
+    """[M, D] the changes as the server has received them. `train`, `attack`, `compress`"""
+    aggregate: Aggregate | None = None
+    """`aggregate`, `mix`"""
+    kept: Vectors = field(default_factory=dict)
+    """[M, *] each: what clients will keep beside the memory of rule and models. `exchange`, `compress`,
+    `statistics`
+    """
+    cost: RoundCost | None = None
+    """`count`"""
+
+    @property
+    def clients(self) -> Ids:
+        """[M] ids of the clients that reach the server, ascending."""
+        assert self.selected is not None
+        return self.selected.clients
+
+    @property
+    def dropped(self) -> Tensor | None:
+        """[M] true for clients that the aggregator has left out; None if there are none."""
+        dropped = None if self.aggregate is None else self.aggregate.dropped
+        return None if dropped is None or not bool(dropped.any()) else dropped
+
+
+class Stage:
+    """A part of a round. It changes the state under its own name, and fields of the server that it owns."""
+
+    name: ClassVar[str]
+    plays_empty: ClassVar[bool] = False
+    """True if it is played in a round that no client reaches."""
+    reads_each: ClassVar[bool] = False
+    """True if it reads or changes the change of each client, or what it sends beside it: sums of changes
+    are then not enough.
+    """
+
+    def start(self, context: RunContext) -> Any:
+        """Its own state before the first round; None if it has none."""
+        return None
+
+    def tensors(self, own: Any) -> Mapping[str, Tensor]:
+        """Its own state as tensors by name, for a checkpoint."""
+        return {}
+
+    def restored(self, tensors: Mapping[str, Tensor], like: Tensor) -> Any:
+        """Its own state of these `tensors`; vectors are of the type and on the device of `like`."""
+        return None
+
+    def play(self, state: RunState, flow: Flow) -> tuple[RunState, Flow]:
+        """Play the stage in one round."""
+        raise NotImplementedError

@@ -1,0 +1,75 @@
+"""The end of a round: what clients remember of it, and what it has cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from fedcore.engine.assignment import Observation
+from fedcore.engine.stages.base import Flow, RoundCost, RunState, Stage
+
+
+class Remember(Stage):
+    """Write the clients' new memory. Clients that the aggregator has left out keep what they had."""
+
+    name = "remember"
+
+    def play(self, state: RunState, flow: Flow) -> tuple[RunState, Flow]:
+        kept = {**flow.kept, **flow.network_state}
+        if flow.dropped is not None:
+            rows = flow.dropped[:, None]
+            kept = {name: torch.where(rows, flow.memory[name], new) for name, new in kept.items()}
+        state.table.scatter(flow.clients, kept)
+        return state, flow
+
+
+class UpdateMemory(Stage):
+    """Work out the new memory of rule and models.
+
+    What compression takes from a message is lost, so clients remember what the server got. If it is sent
+    later, memory of the exact change agrees with the server in the end, and is more stable.
+    """
+
+    name = "memory"
+    reads_each = True
+
+    def play(self, state: RunState, flow: Flow) -> tuple[RunState, Flow]:
+        algorithm, trained, work = flow.context.algorithm, flow.trained, flow.work
+        assert trained is not None
+        assert flow.change is not None
+        assert work is not None
+        exact = algorithm.rule.remembers == "trained" or algorithm.uplink.telescopes()
+        delta = trained.delta if exact else flow.change
+        remembered = algorithm.rule.remember(delta, trained.shared, state.server.broadcast, work.local)
+        return state, replace(flow, kept={**trained.memory, **remembered, **flow.kept})
+
+
+class Count(Stage):
+    """Count what the round has cost, and note what measures look at."""
+
+    name = "count"
+    plays_empty = True
+
+    def play(self, state: RunState, flow: Flow) -> tuple[RunState, Flow]:
+        selected, work, number = flow.selected, flow.work, flow.number
+        assert selected is not None
+        cost = RoundCost(0, selected.bytes_up, selected.bytes_down, selected.seconds, selected.evaluations)
+        if work is None:
+            return state, replace(flow, cost=cost)
+        assert flow.cohort is not None
+        assert flow.aggregate is not None
+        clients, traffic = flow.clients, state.traffic
+        up, down = traffic.exchange(len(clients), number)
+        return state, replace(
+            flow,
+            cost=replace(
+                cost,
+                local_steps=int(work.steps.sum()),
+                bytes_up=cost.bytes_up + up + traffic.up(len(clients)),
+                bytes_down=cost.bytes_down + down + traffic.settle(clients, number),
+                observation=Observation(
+                    flow.context.algorithm, work, flow.deltas, flow.cohort, flow.aggregate, selected.timing
+                ),
+            ),
+        )

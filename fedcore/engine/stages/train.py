@@ -1,0 +1,55 @@
+"""The training of a cohort: the job that an engine is given, which may be in other processes or together with
+other runs, and what its result is to the stages after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fedcore.engine.assignment import AggregatedUpdate, Job
+from fedcore.engine.network_state import with_passes, without_state
+
+if TYPE_CHECKING:
+    from fedcore.engine.assignment import Result
+    from fedcore.engine.stages.base import Flow, Stage
+
+
+def job_of(flow: Flow, stages: Sequence[Stage]) -> Job:
+    """The job of a round that some clients reach. If no stage reads each change, sums are enough."""
+    context, work, cohort = flow.context, flow.work, flow.cohort
+    assert work is not None
+    assert cohort is not None
+    algorithm, problem = context.algorithm, context.problem
+    if not algorithm.starts_at_x():
+        start = algorithm.models.starting_point(work.local.x, work.local.memory)
+        work = replace(work, local=replace(work.local, x=start))
+    enough = not any(stage.reads_each for stage in stages)
+    sums = algorithm.aggregator.weighted_sums(cohort) if enough else None
+    rounds = [0] * len(work.clients)
+    for start_ in flow.starts:
+        for row in start_.rows.tolist():
+            rounds[row] = start_.round
+    return Job(
+        algorithm,
+        problem,
+        with_passes(work, problem, algorithm.models, flow.statistics, flow.memory, context.seed, rounds),
+        sums,
+        flow.each or sums is None,
+        context.memory_divisor,
+    )
+
+
+def after_training(flow: Flow, result: Result) -> Flow:
+    """The flow with the result of the job."""
+    if isinstance(result, AggregatedUpdate):
+        return replace(flow, sums=result.sums, deltas=result.deltas)
+    trained, network_state = without_state(result)
+    return replace(
+        flow,
+        trained=trained,
+        deltas=trained.delta,
+        change=trained.delta,
+        network_state=network_state,
+    )
