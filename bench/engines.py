@@ -29,7 +29,7 @@ from fedcore.engine.engines import ENGINES, EngineName, supports
 from fedcore.engine.round import close_round, open_round
 from fedcore.engine.server import RunContext, client_vectors, initial_state
 from fedcore.engine.stages import stages_of
-from fedcore.engine.stages.base import RunState
+from fedcore.engine.stages.base import RoundState
 from fedcore.messages import messages_of
 from fedcore.models.layers import build_module
 from fedcore.problems.network import supervised_problem
@@ -147,7 +147,7 @@ def _step_ms(context: RunContext, engine: EngineName) -> float:
     server, clients = initial_state(context), len(context.problem.share)
     table = ClientTable(client_vectors(context.algorithm, server.x), clients)
     messages = messages_of(context.algorithm, context.problem.dim)
-    state = RunState(server, table, Traffic(messages, context.algorithm, clients, 4))
+    state = RoundState(server, table, Traffic(messages, context.algorithm, clients, 4))
     seconds: list[float] = []
     steps = 0
     # The first round compiles, and warms up.

@@ -646,7 +646,7 @@ class Algorithm:
     downlink: Compressor = Compressor()
 
     def __post_init__(self) -> None:
-        """Raises TypeError if a part makes a statement that nobody reads: a misspelt need."""
+        """Raises TypeError if a part states what has no meaning, as a misspelt need has."""
         rule, models = self.rule, self.models
         for part, name in ((rule, "memory"), (rule, "shared"), (models, "memory")):
             stated = getattr(part, name)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedcore.engine.network_state import bind_state
-from fedcore.engine.stages.base import Flow, RoundCost, RunState, Stage
+from fedcore.engine.stages.base import Flow, RoundCost, RoundStage, RoundState
 from fedcore.engine.stages.train import after_training, job_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class PendingRound:
     """A round before training."""
 
-    state: RunState
+    state: RoundState
     flow: Flow
 
     @property
@@ -31,7 +31,7 @@ class PendingRound:
         return job_of(self.flow, self.flow.context.stages.after) if self.flow.work is not None else None
 
 
-def open_round(context: RunContext, state: RunState, number: int, *, each: bool = True) -> PendingRound:
+def open_round(context: RunContext, state: RoundState, number: int, *, each: bool = True) -> PendingRound:
     """Play round `number`, counted from 1, up to the training.
 
     `each` asks for the change of each client; it changes no bit of the round's result.
@@ -41,7 +41,7 @@ def open_round(context: RunContext, state: RunState, number: int, *, each: bool 
     return PendingRound(*_play(context.stages.before, state, flow))
 
 
-def close_round(pending: PendingRound, result: Result | None) -> tuple[RunState, RoundCost]:
+def close_round(pending: PendingRound, result: Result | None) -> tuple[RoundState, RoundCost]:
     """Play the round from the `result` of the training on; None if no client reached the server."""
     flow = pending.flow if result is None else after_training(pending.flow, result)
     state, flow = _play(flow.context.stages.after, pending.state, flow)
@@ -49,7 +49,7 @@ def close_round(pending: PendingRound, result: Result | None) -> tuple[RunState,
     return state, flow.cost
 
 
-def _play(stages: Sequence[Stage], state: RunState, flow: Flow) -> tuple[RunState, Flow]:
+def _play(stages: Sequence[RoundStage], state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
     for stage in stages:
         if stage.plays_empty or flow.selected is None or len(flow.clients):
             state, flow = stage.play(state, flow)

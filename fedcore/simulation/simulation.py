@@ -47,7 +47,7 @@ from fedcore.engine.shard_messages import (
 )
 from fedcore.engine.shards import Sharded, TrainShards, one_by_one, train_shard
 from fedcore.engine.stages import stages_of
-from fedcore.engine.stages.base import RoundCost, RunState
+from fedcore.engine.stages.base import RoundCost, RoundState
 from fedcore.errors import CheckpointError, SpecificationError
 from fedcore.measures import model_measures, needs_deltas, population_measures, round_measures
 from fedcore.messages import messages_of
@@ -252,8 +252,8 @@ class Simulation:
         return opened
 
     @property
-    def _state(self) -> RunState:
-        return RunState(self._server, self._clients, self._traffic)
+    def _state(self) -> RoundState:
+        return RoundState(self._server, self._clients, self._traffic)
 
     def end(self, pending: PendingRound, trained: TrainedRound) -> RoundReport:
         """Play the round from its training on, and report it."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fedcore.core import Algorithm, Compressor
 
 if TYPE_CHECKING:
-    from fedcore.engine.stages.base import Stage
+    from fedcore.engine.stages.base import RoundStage
     from fedcore.spec import ExperimentSpec
 
 Asked = Callable[["ExperimentSpec", Algorithm], bool]
@@ -22,9 +22,9 @@ Asked = Callable[["ExperimentSpec", Algorithm], bool]
 class Stages(NamedTuple):
     """The stages of a run's rounds."""
 
-    before: tuple[Stage, ...]
+    before: tuple[RoundStage, ...]
     """Up to the training of the cohort."""
-    after: tuple[Stage, ...]
+    after: tuple[RoundStage, ...]
 
 
 def stages_of(spec: ExperimentSpec) -> Stages:
@@ -33,13 +33,15 @@ def stages_of(spec: ExperimentSpec) -> Stages:
     return Stages(_asked(_BEFORE, spec, built), _asked(_AFTER, spec, built))
 
 
-def _asked(stages: Sequence[tuple[str, Asked]], spec: ExperimentSpec, built: Algorithm) -> tuple[Stage, ...]:
+def _asked(
+    stages: Sequence[tuple[str, Asked]], spec: ExperimentSpec, built: Algorithm
+) -> tuple[RoundStage, ...]:
     return tuple(_stage(name) for name, asked in stages if asked(spec, built))
 
 
-def _stage(name: str) -> Stage:
+def _stage(name: str) -> RoundStage:
     module, _, kind = name.rpartition(".")
-    stage: Stage = getattr(import_module(f"{__name__}.{module}"), kind)()
+    stage: RoundStage = getattr(import_module(f"{__name__}.{module}"), kind)()
     return stage
 
 

@@ -11,7 +11,7 @@ import torch
 
 from fedcore.core import Cohort
 from fedcore.engine.compressed_links import Links
-from fedcore.engine.stages.base import Flow, RunState, Stage
+from fedcore.engine.stages.base import Flow, RoundStage, RoundState
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from fedcore.engine.server import ServerState
 
 
-class Combine(Stage):
+class Combine(RoundStage):
     """Combine the changes by the aggregator."""
 
     name = "aggregate"
     plays_empty = True
 
-    def play(self, state: RunState, flow: Flow) -> tuple[RunState, Flow]:
+    def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
         server, aggregator = state.server, flow.context.algorithm.aggregator
         cohort, seen = flow.cohort, flow.sums
         if cohort is None:
             if not aggregator.moves_alone:
                 return state, flow
-            cohort = _nobody(flow, server)
+            cohort = _no_clients(flow, server)
             seen = server.broadcast.new_zeros(0, len(server.broadcast))
         elif seen is None:
             assert flow.change is not None
@@ -45,13 +45,13 @@ class Combine(Stage):
         return replace(state, server=later), replace(flow, aggregate=found)
 
 
-class Move(Stage):
+class Move(RoundStage):
     """Take the server optimiser's step, and send it through the downlink."""
 
     name = "move"
     plays_empty = True
 
-    def play(self, state: RunState, flow: Flow) -> tuple[RunState, Flow]:
+    def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
         if flow.aggregate is None:
             return state, flow
         server, direction = state.server, flow.aggregate.direction
@@ -71,7 +71,7 @@ class Move(Stage):
         return replace(state, server=later), flow
 
 
-def _nobody(flow: Flow, server: ServerState) -> Cohort:
+def _no_clients(flow: Flow, server: ServerState) -> Cohort:
     """A cohort without clients."""
     none = server.broadcast.new_zeros(0)
     return Cohort(

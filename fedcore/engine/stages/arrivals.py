@@ -14,7 +14,7 @@ import torch
 
 from fedcore.engine.assignment import RoundTiming
 from fedcore.engine.event_queue import EventQueue, Flight, Planned, await_arrivals, await_tier
-from fedcore.engine.stages.base import Flow, RunState, SelectedCohort, Stage, Start
+from fedcore.engine.stages.base import CommonStart, Flow, RoundStage, RoundState, SelectedCohort
 from fedcore.engine.tiers import Tiers
 from fedcore.engine.timing import estimate_timing, speed_of
 from fedcore.systems.asynchrony import ClientsAtATime, FedAT
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 
-class AwaitArrivals(Stage):
+class AwaitArrivals(RoundStage):
     """Start clients, and wait for those that make a step of the server. The queue is the stage's own state.
 
     A client draws its work and its mini-batches with the number of the step in which it started, so that a
@@ -54,7 +54,7 @@ class AwaitArrivals(Stage):
     def restored(self, tensors: Mapping[str, Tensor], like: Tensor) -> EventQueue:
         return EventQueue.of(tensors, like)
 
-    def play(self, state: RunState, flow: Flow) -> tuple[RunState, Flow]:
+    def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
         context, server, traffic, number = flow.context, state.server, state.traffic, flow.number
         asynchrony = context.spec.asynchrony
         assert asynchrony is not None
@@ -84,7 +84,7 @@ class AwaitArrivals(Stage):
         weight = asynchrony.weights(_weights(context, drawn), staleness)
         versions = np.array([flight.version for flight in flights])
         starts = [
-            Start(np.flatnonzero(versions == version), queue.models[version], version + 1)
+            CommonStart(np.flatnonzero(versions == version), queue.models[version], version + 1)
             for version in np.unique(versions).tolist()
         ]
         later = replace(server, seconds=server.seconds + arrived.seconds)
@@ -98,12 +98,12 @@ class AwaitArrivals(Stage):
         )
 
 
-class MixModels(Stage):
+class MixModels(RoundStage):
     """Mix the clients' models with the server's, or those of tiers with one another."""
 
     name = "mix"
 
-    def play(self, state: RunState, flow: Flow) -> tuple[RunState, Flow]:
+    def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
         server, aggregate = state.server, flow.aggregate
         assert aggregate is not None
         queue: EventQueue = server.own[AwaitArrivals.name]
@@ -121,12 +121,12 @@ class MixModels(Stage):
         return replace(state, server=later), replace(flow, aggregate=mixed)
 
 
-class MixStatistics(Stage):
+class MixStatistics(RoundStage):
     """Mix the running statistics of tiers with one another."""
 
     name = "mix statistics"
 
-    def play(self, state: RunState, flow: Flow) -> tuple[RunState, Flow]:
+    def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
         server = state.server
         queue: EventQueue = server.own[AwaitArrivals.name]
         if server.statistics is None or queue.tiers is None:
@@ -137,7 +137,7 @@ class MixStatistics(Stage):
         return replace(state, server=later.with_own(AwaitArrivals.name, replace(queue, tiers=tiers))), flow
 
 
-def _await(flow: Flow, state: RunState, queue: EventQueue, plan: Callable[[Ids], Planned]) -> Arrivals:
+def _await(flow: Flow, state: RoundState, queue: EventQueue, plan: Callable[[Ids], Planned]) -> Arrivals:
     """The arrivals that make a step, of clients or of a tier."""
     context, number, server = flow.context, flow.number, state.server
     asynchrony, share, seed = context.spec.asynchrony, context.problem.share, context.seed
@@ -165,7 +165,7 @@ def _await(flow: Flow, state: RunState, queue: EventQueue, plan: Callable[[Ids],
     return await_tier(queue, number - 1, draw_cohorts, plan, wait)
 
 
-def _form_tiers(context: RunContext, state: RunState, count: int) -> Tiers:
+def _form_tiers(context: RunContext, state: RoundState, count: int) -> Tiers:
     timing = estimate_timing(context, state.traffic, 1, np.arange(len(context.problem.share)))
     return Tiers.by_latency(timing.total, count, state.server.x, state.server.statistics)
 
@@ -198,7 +198,7 @@ def _statistics(queue: EventQueue, flights: Sequence[Flight]) -> Tensor | None:
     return torch.stack([queue.statistics[flight.version] for flight in flights])
 
 
-def _offset(state: RunState, flow: Flow) -> Tensor:
+def _offset(state: RoundState, flow: Flow) -> Tensor:
     """sum_i w_i (x_i - x) [D]: what turns the mean of changes y_i - x_i into that of y_i - x."""
     assert flow.work is not None
     assert flow.weights is not None

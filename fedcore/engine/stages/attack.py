@@ -1,17 +1,17 @@
-"""What malicious clients send in place of their changes."""
+"""Messages that malicious clients send in place of their changes."""
 
 from dataclasses import replace
 
-from fedcore.engine.stages.base import Flow, RunState, Stage
+from fedcore.engine.stages.base import Flow, RoundStage, RoundState
 
 
-class ForgeChanges(Stage):
+class ForgeChanges(RoundStage):
     """Malicious clients forge their changes."""
 
     name = "attack"
     reads_each = True
 
-    def play(self, state: RunState, flow: Flow) -> tuple[RunState, Flow]:
+    def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
         attackers = flow.context.attackers
         assert attackers is not None
         assert flow.cohort is not None

@@ -1,4 +1,4 @@
-"""What stages of a round share: their interface, the state of a run, and what they hand on."""
+"""The interface of the stages of a round, the state of a run, and the values that stages hand on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class RunState:
+class RoundState:
     """The state of a run between two rounds."""
 
     server: ServerState
@@ -71,7 +71,7 @@ class SelectedCohort:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class CommonStart:
     """Clients of a cohort that begin at the same model of the server."""
 
     rows: Ids
@@ -101,19 +101,19 @@ class RoundCost:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What the stages of one round hand on. Each field is set by the stages that are named."""
+    """Values that the stages of one round hand on. Each field is set by the stages that are named."""
 
     number: int
     """Counted from 1."""
     context: RunContext
     """The run's, with the state of its network; `tune` sets the parameters of the rule."""
     each: bool
-    """True if somebody else wants to see each client's change."""
+    """True if measures need each client's change."""
     selected: SelectedCohort | None = None
     """`select`, `arrivals`"""
     weights: Floats | None = None
     """[M] w_i. `select`, `arrivals`"""
-    starts: Sequence[Start] = ()
+    starts: Sequence[CommonStart] = ()
     """`select`, `arrivals`"""
     statistics: Tensor | None = None
     """[S] the running statistics that the clients received, [M, S] if they differ. `select`, `arrivals`"""
@@ -130,7 +130,7 @@ class Flow:
     trained: ClientUpdate | None = None
     """What clients sent, as they computed it; None if changes were only summed. `train`, `attack`"""
     deltas: Tensor | None = None
-    """[M, D] their changes, where somebody wants to see them. `train`, `attack`"""
+    """[M, D] their changes, where measures or a stage need each. `train`, `attack`"""
     sums: Tensor | None = None
     """[K, D] the weighted sums of the changes, if they were only summed. `train`"""
     network_state: Vectors = field(default_factory=dict)
@@ -159,7 +159,7 @@ class Flow:
         return None if dropped is None or not bool(dropped.any()) else dropped
 
 
-class Stage:
+class RoundStage:
     """A part of a round. It changes the state under its own name, and fields of the server that it owns."""
 
     name: ClassVar[str]
@@ -182,6 +182,6 @@ class Stage:
         """Its own state of these `tensors`; vectors are of the type and on the device of `like`."""
         return None
 
-    def play(self, state: RunState, flow: Flow) -> tuple[RunState, Flow]:
+    def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
         """Play the stage in one round."""
         raise NotImplementedError

@@ -1,5 +1,5 @@
-"""What the server keeps beside its model, after a round: shared vectors, running statistics, and parameters
-that it adapts.
+"""State that the server keeps beside its model: shared vectors, running statistics, and parameters that it
+adapts.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 
 from fedcore.engine.network_state import bind_state, mean_statistics, split_statistics
 from fedcore.engine.server import adapt_tuning
-from fedcore.engine.stages.base import Flow, RunState, Stage
+from fedcore.engine.stages.base import Flow, RoundStage, RoundState
 from fedcore.problems.network import STATISTICS
 
 if TYPE_CHECKING:
     from fedcore.core import Cohort
 
 
-class MoveShared(Stage):
+class MoveShared(RoundStage):
     """Move the vectors that the rule shares, by what clients have sent for them."""
 
     name = "shared"
     reads_each = True
 
-    def play(self, state: RunState, flow: Flow) -> tuple[RunState, Flow]:
+    def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
         server, cohort, dropped = state.server, _counted(flow), flow.dropped
         assert flow.trained is not None
         sent = flow.trained.shared
@@ -34,12 +34,12 @@ class MoveShared(Stage):
         return replace(state, server=replace(server, shared=shared)), flow
 
 
-class AverageStatistics(Stage):
+class AverageStatistics(RoundStage):
     """Average the clients' running statistics of batch norm, and leave them those of personal models."""
 
     name = "statistics"
 
-    def play(self, state: RunState, flow: Flow) -> tuple[RunState, Flow]:
+    def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
         before, trained = state.server.statistics, flow.network_state.get(STATISTICS)
         if before is None or trained is None:
             return state, flow
@@ -53,22 +53,22 @@ class AverageStatistics(Stage):
         )
 
 
-class Tune(Stage):
+class Tune(RoundStage):
     """Give the rule the parameters that the server adapts."""
 
     name = "tune"
 
-    def play(self, state: RunState, flow: Flow) -> tuple[RunState, Flow]:
+    def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
         algorithm = flow.context.algorithm.tuned(state.server.adaptive_parameters)
         return state, replace(flow, context=replace(flow.context, algorithm=algorithm))
 
 
-class Adapt(Stage):
+class Adapt(RoundStage):
     """Adapt these parameters to the training loss of the new model."""
 
     name = "adapt"
 
-    def play(self, state: RunState, flow: Flow) -> tuple[RunState, Flow]:
+    def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
         server = state.server
         problem = bind_state(flow.context.problem, server.statistics, state.table)
         context = replace(flow.context, problem=problem)

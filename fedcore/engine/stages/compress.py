@@ -1,19 +1,19 @@
-"""What compression does to messages of clients: changes, or gradients in an exchange before training."""
+"""Compression of what clients send: changes, or gradients in an exchange before training."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from fedcore.engine.compressed_links import Links, exchange_gradients
-from fedcore.engine.stages.base import Flow, RunState, Stage
+from fedcore.engine.stages.base import Flow, RoundStage, RoundState
 
 
-class ExchangeGradients(Stage):
+class ExchangeGradients(RoundStage):
     """Gather the clients' full gradients and send back their mean, both through compressed links."""
 
     name = "exchange"
 
-    def play(self, state: RunState, flow: Flow) -> tuple[RunState, Flow]:
+    def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
         work, cohort, server = flow.work, flow.cohort, state.server
         assert work is not None
         assert work.local.full_gradient is not None
@@ -31,13 +31,13 @@ class ExchangeGradients(Stage):
         )
 
 
-class CompressChanges(Stage):
+class CompressChanges(RoundStage):
     """The server receives what the uplink's compressor leaves of the changes."""
 
     name = "compress"
     reads_each = True
 
-    def play(self, state: RunState, flow: Flow) -> tuple[RunState, Flow]:
+    def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
         assert flow.change is not None
         links = Links(flow.context, flow.clients, flow.number)
         received, kept = links.up(flow.change, flow.memory)

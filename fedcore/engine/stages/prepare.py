@@ -1,4 +1,4 @@
-"""What the clients of a round train with: their memory, mini-batches, step sizes and contexts, and the cohort
+"""The preparation of a round: memory, mini-batches, step sizes and contexts of its clients, and the cohort
 as the server sees it.
 """
 
@@ -17,7 +17,7 @@ from fedcore.engine.assignment import CohortWork
 from fedcore.engine.local_solver import normaliser
 from fedcore.engine.model_choice import choose_models, full_gradients
 from fedcore.engine.network_state import bind_personal, personal_statistics
-from fedcore.engine.stages.base import Flow, RunState, Stage, Start
+from fedcore.engine.stages.base import CommonStart, Flow, RoundStage, RoundState
 from fedcore.random import generator
 from fedcore.systems.cohorts import objective_weights
 
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from fedcore.solvers.schedules import StepSizes
 
 
-class Prepare(Stage):
+class Prepare(RoundStage):
     """Gather the clients' memory and give each its work; clients choose among several models."""
 
     name = "prepare"
 
-    def play(self, state: RunState, flow: Flow) -> tuple[RunState, Flow]:
+    def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
         memory = state.table.gather(flow.clients)
         work = _together([_assign(state.server, flow, start, memory) for start in flow.starts])
         return state, replace(flow, memory=memory, work=work, cohort=_cohort(flow, work))
 
 
-def _assign(server: ServerState, flow: Flow, start: Start, memory: Vectors) -> CohortWork:
+def _assign(server: ServerState, flow: Flow, start: CommonStart, memory: Vectors) -> CohortWork:
     """The work of the clients of one start, before any exchange of gradients; `memory` [M, *] each is that
     of the whole cohort.
     """

@@ -7,15 +7,15 @@ from dataclasses import replace
 import torch
 
 from fedcore.engine.assignment import Observation
-from fedcore.engine.stages.base import Flow, RoundCost, RunState, Stage
+from fedcore.engine.stages.base import Flow, RoundCost, RoundStage, RoundState
 
 
-class Remember(Stage):
+class Remember(RoundStage):
     """Write the clients' new memory. Clients that the aggregator has left out keep what they had."""
 
     name = "remember"
 
-    def play(self, state: RunState, flow: Flow) -> tuple[RunState, Flow]:
+    def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
         kept = {**flow.kept, **flow.network_state}
         if flow.dropped is not None:
             rows = flow.dropped[:, None]
@@ -24,7 +24,7 @@ class Remember(Stage):
         return state, flow
 
 
-class UpdateMemory(Stage):
+class UpdateMemory(RoundStage):
     """Work out the new memory of rule and models.
 
     What compression takes from a message is lost, so clients remember what the server got. If it is sent
@@ -34,7 +34,7 @@ class UpdateMemory(Stage):
     name = "memory"
     reads_each = True
 
-    def play(self, state: RunState, flow: Flow) -> tuple[RunState, Flow]:
+    def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
         algorithm, trained, work = flow.context.algorithm, flow.trained, flow.work
         assert trained is not None
         assert flow.change is not None
@@ -45,13 +45,13 @@ class UpdateMemory(Stage):
         return state, replace(flow, kept={**trained.memory, **remembered, **flow.kept})
 
 
-class Count(Stage):
+class Count(RoundStage):
     """Count what the round has cost, and note what measures look at."""
 
     name = "count"
     plays_empty = True
 
-    def play(self, state: RunState, flow: Flow) -> tuple[RunState, Flow]:
+    def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
         selected, work, number = flow.selected, flow.work, flow.number
         assert selected is not None
         cost = RoundCost(0, selected.bytes_up, selected.bytes_down, selected.seconds, selected.evaluations)

@@ -12,7 +12,7 @@ import torch
 
 from fedcore.engine.assignment import RoundTiming
 from fedcore.engine.model_choice import choose_models, full_gradients, lowest_losses
-from fedcore.engine.stages.base import Flow, RunState, SelectedCohort, Stage, Start
+from fedcore.engine.stages.base import CommonStart, Flow, RoundStage, RoundState, SelectedCohort
 from fedcore.engine.timing import estimate_timing, speed_of
 from fedcore.systems.clock import TimedRound, apply_deadline
 from fedcore.systems.cohorts import draw, iterate_factor, select, weights
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 
-class Select(Stage):
+class Select(RoundStage):
     """Draw clients by the participation scheme, whose state is the stage's own."""
 
     name = "select"
@@ -47,12 +47,12 @@ class Select(Stage):
     def restored(self, tensors: Mapping[str, Tensor], like: Tensor) -> SelectionState:
         return {name: value.numpy() for name, value in tensors.items()}
 
-    def play(self, state: RunState, flow: Flow) -> tuple[RunState, Flow]:
+    def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
         context, server = flow.context, state.server
         selected = select_cohort(context, server, state.traffic, flow.number)
         later = replace(server, seconds=server.seconds + (selected.seconds or 0.0))
         weight = _weights(context, selected)
-        start = Start(np.arange(len(selected.clients)), server.broadcast, flow.number)
+        start = CommonStart(np.arange(len(selected.clients)), server.broadcast, flow.number)
         return replace(state, server=later), replace(
             flow,
             selected=selected,
@@ -63,12 +63,12 @@ class Select(Stage):
         )
 
 
-class Learn(Stage):
+class Learn(RoundStage):
     """Tell the scheme what the server knows of its clients after the round."""
 
     name = "learn"
 
-    def play(self, state: RunState, flow: Flow) -> tuple[RunState, Flow]:
+    def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
         server, scheme, selected = state.server, flow.context.spec.participation, flow.selected
         assert selected is not None
         assert selected.facts is not None

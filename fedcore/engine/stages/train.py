@@ -13,10 +13,10 @@ from fedcore.engine.network_state import with_passes, without_state
 
 if TYPE_CHECKING:
     from fedcore.engine.assignment import Result
-    from fedcore.engine.stages.base import Flow, Stage
+    from fedcore.engine.stages.base import Flow, RoundStage
 
 
-def job_of(flow: Flow, stages: Sequence[Stage]) -> Job:
+def job_of(flow: Flow, stages: Sequence[RoundStage]) -> Job:
     """The job of a round that some clients reach. If no stage reads each change, sums are enough."""
     context, work, cohort = flow.context, flow.work, flow.cohort
     assert work is not None

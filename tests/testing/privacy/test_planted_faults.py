@@ -14,7 +14,7 @@ from fedcore.engine import client_by_client
 from fedcore.engine.assignment import Job
 from fedcore.engine.stages import prepare, select
 from fedcore.engine.stages.aggregate import Move
-from fedcore.engine.stages.base import Flow, RunState
+from fedcore.engine.stages.base import Flow, RoundState
 from fedcore.engine.stages.remember import Remember
 from fedcore.privacy import client_level
 from fedcore.privacy.client_level import NOISE, Clipped, ClippingUpdate, PrivateMean, standard_normal
@@ -74,7 +74,7 @@ def step_over_coefficients() -> Planting:
     """The server divides its step by the sum of the factors of clipping, which have no noise."""
     play = Move.play
 
-    def faulty(self: Move, state: RunState, flow: Flow) -> Any:
+    def faulty(self: Move, state: RoundState, flow: Flow) -> Any:
         combined = flow.aggregate
         assert combined is not None
         total = combined.coefficients.sum().clamp(min=1e-3)
@@ -88,7 +88,7 @@ def raw_norm_in_the_optimiser() -> Planting:
     """Checkpoints have the norm of the clipped changes before noise."""
     play = Remember.play
 
-    def faulty(self: Remember, state: RunState, flow: Flow) -> Any:
+    def faulty(self: Remember, state: RoundState, flow: Flow) -> Any:
         state, flow = play(self, state, flow)
         assert flow.deltas is not None
         assert flow.aggregate is not None

@@ -161,7 +161,8 @@ def test_a_signal_to_end_that_reaches_the_processes_of_a_bundle_costs_its_run_no
 
 BROKEN = MINE.replace(
     '    kind: Literal["mine"]\n',
-    '    kind: Literal["mine"]\n    averages_models = False\n\n    def rule(self):\n        return 1 / len("")\n',
+    '    kind: Literal["mine"]\n    averages_models = False\n\n'
+    '    def rule(self):\n        return 1 / len("")\n',
 )
 
 
