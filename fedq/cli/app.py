@@ -57,6 +57,7 @@ PANELS = {
         experiments.submit,
         local.run,
         planning.plan,
+        planning.explain,
         privacy.audit_privacy,
         browsing.list_,
         experiments.status,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedq import model_export, schemas, slurm, validation_errors
     from fedq.client import bodies, client
     from fedq.local import code as local_code
-    from fedq.local import experiment, folder, rates
+    from fedq.local import experiment, explanation, folder, rates
     from fedq.planning import data as planned_data
     from fedq.planning import estimates, seconds
     from fedq.reproductions import report as reports
@@ -32,6 +32,7 @@ else:
     data_description = LazyModule("fedcore.data.description")
     estimates = LazyModule("fedq.planning.estimates")
     experiment = LazyModule("fedq.local.experiment")
+    explanation = LazyModule("fedq.local.explanation")
     folder = LazyModule("fedq.local.folder")
     local_code = LazyModule("fedq.local.code")
     model_export = LazyModule("fedq.model_export")

@@ -1,4 +1,4 @@
-"""`fedq plan`: check a specification and estimate its cost, here or by the service."""
+"""`fedq plan`: check a specification and estimate its cost, here or by the service; `fedq explain`."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from fedq.cli.experiments import (
 from fedq.cli.lazy import configuration as settings
 from fedq.cli.lazy import (
     estimates,
+    explanation,
     presets,
     rates,
     schemas,
@@ -73,6 +74,22 @@ def plan(
     else:
         planned = _plan_for_this_machine(checked_specification(spec, preset, changes, code))
     show(planned, views.plan, as_json=as_json)
+
+
+def explain(
+    spec: SpecificationFile = None,
+    preset: PresetName = None,
+    assignments: Assignments = None,
+    code: Code = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how a run plays its rounds: the stages of a round, the messages between server and clients, and
+    what each part assures about privacy. Of a sweep, the first arm is shown.
+
+    Needs PyTorch, and neither data nor a service.
+    """
+    checked = checked_specification(spec, preset, overrides(assignments or []), code)
+    show(explanation.explain(checked), views.explanation, as_json=as_json)
 
 
 def _plan_for_this_machine(spec: ExperimentSpec) -> Plan:

@@ -17,6 +17,7 @@ from fedcore.visible_text import visible
 from fedq.cli.lazy import data_description, presentation, schemas
 
 if TYPE_CHECKING:
+    from fedq.local.explanation import Explanation
     from fedq.schemas import (
         ArmResults,
         AuditEntry,
@@ -152,6 +153,25 @@ def plan(item: Plan) -> RenderableType:
         table(columns, rows),
         *privacy,
         *read,
+    )
+
+
+def explanation(item: Explanation) -> RenderableType:
+    """Stages and messages of a round, and what parts assure."""
+    stages = [(one.name, one.text + " Needs each change." * one.reads_each) for one in item.stages]
+    messages = [
+        (one.name, one.way, f"{one.numbers:,}", f"{one.bytes:,}", one.when, one.rounds, one.reveals)
+        for one in item.messages
+    ]
+    columns = ("message", "way", "numbers", "bytes", "when", "rounds", "made of a client's")
+    parts = [(part.field, part.what, "; ".join(part.lacks) or "-") for part in item.parts]
+    required = [Text(f"privacy requires that {'; '.join(item.requires)}")] if item.requires else []
+    return Group(
+        Text(item.name),
+        table(("stage", "in each round"), stages),
+        table(columns, messages),
+        table(("field", "choice", "does not assure that"), parts),
+        *required,
     )
 
 

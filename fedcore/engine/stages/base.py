@@ -140,9 +140,7 @@ class Flow:
     aggregate: Aggregate | None = None
     """`aggregate`, `mix`"""
     kept: Vectors = field(default_factory=dict)
-    """[M, *] each: what clients will keep beside the memory of rule and models. `exchange`, `compress`,
-    `statistics`
-    """
+    """[M, *] each: what clients will keep. `exchange`, `compress`, `statistics`, `memory`"""
     cost: RoundCost | None = None
     """`count`"""
 

@@ -17,6 +17,7 @@ LOCAL = {
     "run",
     "slurm run",
     "workers start",
+    "explain",
     "plan",
     "audit-privacy",
     "new",

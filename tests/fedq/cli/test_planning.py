@@ -150,3 +150,36 @@ def test_the_catalogue_without_a_service_is_of_what_is_installed(
     _, out, told = _call(capsys, "catalogue", "algorithm", "--json")
     assert {kind["kind"] for kind in json.loads(out)["kinds"]} >= {"fedavg", "scaffold"}
     assert "no service answers: these components are installed here" in told
+
+
+def test_explain_shows_stages_messages_and_what_privacy_requires(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drawn = "kind: bernoulli, probability: 0.1, weighting: uniform"
+    private = "privacy: {kind: client_level, clip_norm: 1.0, noise_multiplier: 1.0}\n"
+    file = _file(tmp_path, MNIST.replace("kind: uniform, clients_per_round: 10", drawn) + private)
+    code, out, _ = _call(capsys, "explain", file, "--json")
+    told = json.loads(out)
+    names = [stage["name"] for stage in told["stages"]]
+    assert (code, names[2]) == (0, "train")
+    assert names == ["select", "prepare", "train", "aggregate", "move", "learn", "count", "remember"]
+    assert [(one["name"], one["way"], one["bytes"]) for one in told["messages"]] == [
+        ("model", "down", 4 * 7850),
+        ("change", "up", 4 * 7850),
+    ]
+    assert told["requires"]
+    for part in told["parts"]:
+        assert not {*part["lacks"]} & {*told["requires"]}, "or it would have been refused"
+    code, out, _ = _call(capsys, "explain", file)
+    shown = " ".join(out.split())
+    assert code == 0
+    assert "Combine the changes by the aggregator." in shown
+    assert "privacy requires that" in shown
+
+
+def test_explain_of_a_faulty_specification_says_where(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, told = _call(capsys, "explain", _file(tmp_path, FAULTY))
+    assert (code, out) == (2, "")
+    assert ":6:3: /local/lr: Input should be greater than 0, not -1" in told
