@@ -120,6 +120,12 @@ class Links:
         )
         return sent.received, {} if sent.residual is None else {RESIDUAL: sent.residual}
 
+    def move(self, change: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the change of the server's models as the clients decode it, and the residual. Models are
+        sent exactly where gradients are exchanged.
+        """
+        return self.down(change, residual) if self.setting.algorithm.exchange is None else (change, residual)
+
     def down(self, message: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         """Return a message [D] as the clients decode it, and the residual that error feedback keeps
         at the server; of several models [k D], each is a message of its own.

@@ -58,9 +58,8 @@ class Move(RoundStage):
         if flow.factor != 1.0:
             direction = direction + (flow.factor - 1.0) * server.broadcast
         move, optimiser = flow.context.algorithm.server.step(direction, server.optimiser)
-        residual = server.residual
-        if server.models_compressed:
-            move, residual = Links(flow.context, flow.clients, flow.number).down(move, residual)
+        links = Links(flow.context, flow.clients, flow.number)
+        move, residual = links.move(move, server.residual)
         later = replace(
             server,
             broadcast=server.broadcast + move,

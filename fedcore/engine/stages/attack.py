@@ -17,4 +17,6 @@ class ForgeChanges(RoundStage):
         assert flow.cohort is not None
         assert flow.trained is not None
         forged = attackers.forge(flow.trained.delta, flow.cohort.clients, flow.number)
-        return state, replace(flow, trained=replace(flow.trained, delta=forged), deltas=forged, change=forged)
+        return state, replace(
+            flow, trained=replace(flow.trained, delta=forged), deltas=forged, change=forged, settled=forged
+        )

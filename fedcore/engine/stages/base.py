@@ -137,6 +137,10 @@ class Flow:
     """[M, *] each: running statistics and private parameters after training. `train`, `statistics`"""
     change: Tensor | None = None
     """[M, D] the changes as the server has received them. `train`, `attack`, `compress`"""
+    settled: Tensor | None = None
+    """[M, D] the changes by which clients settle memory that must agree with the server's. `train`,
+    `attack`, `compress`
+    """
     aggregate: Aggregate | None = None
     """`aggregate`, `mix`"""
     kept: Vectors = field(default_factory=dict)

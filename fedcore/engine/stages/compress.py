@@ -32,7 +32,11 @@ class ExchangeGradients(RoundStage):
 
 
 class CompressChanges(RoundStage):
-    """The server receives what the uplink's compressor leaves of the changes."""
+    """The server receives what the uplink's compressor leaves of the changes.
+
+    The rest is lost, so clients settle their memory with what the server got. If it is sent later, memory of
+    the exact change agrees with the server in the end, and is more stable.
+    """
 
     name = "compress"
     reads_each = True
@@ -41,4 +45,5 @@ class CompressChanges(RoundStage):
         assert flow.change is not None
         links = Links(flow.context, flow.clients, flow.number)
         received, kept = links.up(flow.change, flow.memory)
-        return state, replace(flow, change=received, kept={**flow.kept, **kept})
+        settled = flow.settled if flow.context.algorithm.uplink.telescopes() else received
+        return state, replace(flow, change=received, settled=settled, kept={**flow.kept, **kept})

@@ -25,11 +25,7 @@ class Remember(RoundStage):
 
 
 class UpdateMemory(RoundStage):
-    """Work out the new memory of rule and models.
-
-    What compression takes from a message is lost, so clients remember what the server got. If it is sent
-    later, memory of the exact change agrees with the server in the end, and is more stable.
-    """
+    """Work out the new memory of rule and models."""
 
     name = "memory"
     reads_each = True
@@ -37,10 +33,9 @@ class UpdateMemory(RoundStage):
     def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
         algorithm, trained, work = flow.context.algorithm, flow.trained, flow.work
         assert trained is not None
-        assert flow.change is not None
+        assert flow.settled is not None
         assert work is not None
-        exact = algorithm.rule.remembers == "trained" or algorithm.uplink.telescopes()
-        delta = trained.delta if exact else flow.change
+        delta = trained.delta if algorithm.rule.remembers == "trained" else flow.settled
         remembered = algorithm.rule.remember(delta, trained.shared, state.server.broadcast, work.local)
         return state, replace(flow, kept={**trained.memory, **remembered, **flow.kept})
 

@@ -51,5 +51,6 @@ def after_training(flow: Flow, result: Result) -> Flow:
         trained=trained,
         deltas=trained.delta,
         change=trained.delta,
+        settled=trained.delta,
         network_state=network_state,
     )
