@@ -79,16 +79,18 @@ class Declaring:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        unsaid = []
         for name, statement in cls.described.items():
             # Classes before the one that makes the statement: the class itself, and what is mixed in.
             place = next(place for place, base in enumerate(cls.__mro__) if name in vars(base))
             before = {method for base in cls.__mro__[:place] for method in vars(base)}
             own = [method for method in statement.methods if method in before]
             if own and not (statement.base_is_careful and "described" in vars(cls.__mro__[place])):
-                raise TypeError(
-                    f"{cls.__name__} has a `{own[0]}` of its own, so it states `{name}` anew, too:"
-                    f" {statement.careful}"
+                unsaid.append(
+                    f"has a `{own[0]}` of its own, so it states `{name}` anew, too: {statement.careful}"
                 )
+        if unsaid:
+            raise TypeError(f"{cls.__name__} {'; it '.join(unsaid)}")
 
 
 @dataclass(frozen=True, slots=True)

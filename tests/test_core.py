@@ -109,6 +109,16 @@ def test_a_class_with_a_method_of_its_own_states_what_describes_it(name: str) ->
     assert issubclass(type("Own", (base,), {"__module__": __name__, **stated}), base)
 
 
+def test_all_that_is_to_be_stated_is_said_at_once() -> None:
+    with pytest.raises(TypeError) as refused:
+        type("Own", (FedAvg,), {"__module__": __name__, "rule": FedAvg.rule})
+    first, second = str(refused.value).split("; it ")
+    assert first == (
+        "Own has a `rule` of its own, so it states `averages_models` anew, too: `averages_models = False`"
+    )
+    assert second.startswith("has a `rule` of its own, so it states `round_law` anew, too: `def round_law(")
+
+
 def test_every_statement_is_of_methods_that_there_are_and_has_a_value_that_is_always_right() -> None:
     def classes(base: type[Declaring]) -> Iterator[type[Declaring]]:
         yield base

@@ -162,6 +162,7 @@ def test_a_signal_to_end_that_reaches_the_processes_of_a_bundle_costs_its_run_no
 BROKEN = MINE.replace(
     '    kind: Literal["mine"]\n',
     '    kind: Literal["mine"]\n    averages_models = False\n\n'
+    "    def round_law(self, prox_mu, *, uniform):\n        return None\n\n"
     '    def rule(self):\n        return 1 / len("")\n',
 )
 
@@ -169,7 +170,7 @@ BROKEN = MINE.replace(
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        (BROKEN, ("ZeroDivisionError: division by zero (mine.py, line 13)", 'return 1 / len("")')),
+        (BROKEN, ("ZeroDivisionError: division by zero (mine.py, line 17)", 'return 1 / len("")')),
         (MINE + "import os\nos._exit(0)\n", ("ended with exit code 0",)),
         pytest.param(
             MINE + "while True:\n    pass\n",
@@ -280,6 +281,9 @@ LISTS = (
     + """
     note: dict[str, object] = {}
     averages_models = False
+
+    def round_law(self, prox_mu, *, uniform):
+        return None
 
     def rule(self):
         from pathlib import Path
