@@ -108,7 +108,7 @@ class Flow:
     context: RunContext
     """The run's, with the state of its network; `tune` sets the parameters of the rule."""
     each: bool
-    """True if measures need each client's change."""
+    """True if measures need each client's change, or the scheme does. `select`"""
     selected: SelectedCohort | None = None
     """`select`, `arrivals`"""
     weights: Floats | None = None

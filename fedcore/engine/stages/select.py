@@ -60,6 +60,7 @@ class Select(RoundStage):
             starts=(start,),
             statistics=server.statistics,
             factor=iterate_factor(context.spec.participation, weight),
+            each=flow.each or "update_norm" in context.spec.participation.observes(),
         )
 
 

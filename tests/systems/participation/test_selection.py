@@ -451,3 +451,21 @@ def test_the_two_kinds_of_losses_are_two_schemes() -> None:
     assert not exact.observes()
     assert stored.observes() == {"loss"}
     assert Importance(kind="importance", clients_per_round=1).observes() == {"update_norm"}
+
+
+def test_norms_of_changes_are_known_where_changes_are_only_summed() -> None:
+    """`parallel` sums changes as clients train, unless each is needed."""
+    kept = []
+    for engine in ("reference", "parallel"):
+        spec = specification(
+            SYNTHETIC,
+            participation={"kind": "importance", "clients_per_round": 4, "weighting": "unbiased"},
+            evaluation={"measures": []},
+            execution={"engine": engine},
+        )
+        simulation = Simulation(spec, seed=0)
+        for _ in range(2):
+            simulation.advance()
+        kept.append(simulation._server.own["select"]["update_norm"])
+    np.testing.assert_allclose(kept[0], kept[1], rtol=1e-9)
+    assert (kept[0] > 0).any()
