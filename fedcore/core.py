@@ -344,6 +344,10 @@ class Models(Declaring):
     """
     spread: float = 0.0
     """Standard deviation of the noise by which several models are set apart at the start."""
+    moves_by_share: bool = False
+    """True if the clients of one of several models move it by their share of the weights of the cohort;
+    else as if they were the cohort.
+    """
     stays: Tensor | None = field(default=None, compare=False)
     """[D] true for the parameters that stay with each client, with running statistics of their layers; None
     if there are none, and before the network is known.

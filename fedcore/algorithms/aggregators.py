@@ -1,11 +1,17 @@
-"""`aggregator`: the block that replaces the aggregation of the algorithm."""
+"""`aggregator`, the block that replaces the aggregation of the algorithm; and that of several models."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedcore.block import Block
-from fedcore.core import Aggregator
+from fedcore.core import Aggregate, Aggregator, Cohort, CohortNeed, Models, Vectors
+from fedcore.lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class AggregatorSpec(Block):
@@ -33,3 +39,106 @@ class MeanAggregator(AggregatorSpec):
 
     def build(self) -> Aggregator:
         return Aggregator()
+
+
+@dataclass(frozen=True)
+class EachModel(Aggregator):
+    """An aggregator that is asked once for each of the server's k models, with the changes of the clients
+    that trained it, and once with all changes for the parameters that the models have in common.
+
+    The clients of a model have weights w_i W / W_j, where W = sum_i w_i and W_j is their part of it, so that
+    they count as if they were the cohort; with `Models.moves_by_share` they keep w_i. A model without clients
+    stays. States of the aggregator are named after the number of the model.
+    """
+
+    assures = Aggregator.assures
+    drops_changes = True  # if the one within does
+
+    within: Aggregator
+    models: Models
+
+    def for_model(self, coordinates: Mapping[str, Tensor]) -> EachModel:
+        models, within = self.models.for_model(coordinates), self.within.for_model(coordinates)
+        return replace(self, models=models, within=within)
+
+    def needs(self) -> frozenset[CohortNeed]:
+        return self.within.needs()
+
+    def vectors_kept(self) -> tuple[int, int]:
+        server, each = self.within.vectors_kept()
+        return self.models.kept * server, each
+
+    def of_round(self, seed: int, round: int) -> EachModel:
+        return replace(self, within=self.within.of_round(seed, round))
+
+    def start(self, x: Tensor) -> Vectors:
+        parts = [*x.view(self.models.kept, -1), *([] if self.models.common is None else [x[: self._dim(x)]])]
+        return {
+            f"{number}.{name}": value
+            for number, part in enumerate(parts)
+            for name, value in self.within.start(part).items()
+        }
+
+    def coefficients(self, cohort: Cohort) -> Tensor:
+        found = torch.zeros_like(cohort.weights)
+        if self.models.common is not None:
+            return found * torch.nan
+        for rows, part in self._parts(cohort):
+            found[rows] = self.within.coefficients(part)
+        return found
+
+    def weighted_sums(self, cohort: Cohort) -> Tensor | None:
+        sums = []
+        for rows, part in self._parts(cohort):
+            found = self.within.weighted_sums(part)
+            if found is None:
+                return None
+            spread = found.new_zeros(len(found), len(cohort.weights))
+            spread[:, rows] = found
+            sums.append(spread)
+        return torch.cat(sums)
+
+    def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
+        parts, sums = list(self._parts(cohort)), self.weighted_sums(cohort)
+        state, dropped = dict(aggregator_state), torch.zeros_like(cohort.weights, dtype=torch.bool)
+        coefficients, directions = torch.zeros_like(cohort.weights), []
+        given = [seen[rows] for rows, _ in parts] if sums is None else seen.chunk(len(parts))
+        for number, ((rows, part), changes) in enumerate(zip(parts, given, strict=True)):
+            if not len(rows):
+                directions.append(seen.new_zeros(seen.shape[1]))
+                continue
+            own = {name: value for name, value in state.items() if name.startswith(f"{number}.")}
+            known = {name.partition(".")[2]: value for name, value in own.items()}
+            found = self.within.combine(changes, part, known)
+            directions.append(found.direction)
+            state |= {f"{number}.{name}": value for name, value in found.aggregator_state.items()}
+            if number < self.models.kept:
+                coefficients[rows] = found.coefficients
+            if found.dropped is not None:
+                dropped[rows] |= found.dropped
+        direction = torch.stack(directions[: self.models.kept])
+        if self.models.common is not None:
+            # One direction moves them in all models; a client then counts in two ways.
+            direction = torch.where(self.models.common, directions[-1], direction)
+            coefficients = coefficients * torch.nan
+        return Aggregate(direction.flatten(), coefficients, state, dropped if bool(dropped.any()) else None)
+
+    def _parts(self, cohort: Cohort) -> Iterator[tuple[Tensor, Cohort]]:
+        """Rows and cohort of each model, and of what all have in common, if there is such."""
+        assert cohort.models is not None
+        everyone = replace(cohort, models=None)
+        for number in range(self.models.kept):
+            others = cohort.models != number
+            part = everyone.without(others)
+            if not self.models.moves_by_share:
+                total = part.weights.sum()
+                part = replace(part, weights=part.weights * cohort.weights.sum() / (total + (total == 0)))
+            if cohort.order is not None:
+                # The order of these clients among themselves.
+                part = replace(part, order=cohort.order[~others[cohort.order]].argsort().argsort())
+            yield (~others).nonzero().flatten(), part
+        if self.models.common is not None:
+            yield torch.arange(len(cohort.weights), device=cohort.weights.device), everyone
+
+    def _dim(self, x: Tensor) -> int:
+        return len(x) // self.models.kept

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
@@ -11,8 +11,7 @@ from pydantic import Field
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.personal_layers import Layers, mask_of
 from fedcore.block import NonNegative
-from fedcore.core import Aggregate, Aggregator, Cohort, Models, Vectors
-from fedcore.lazy import torch
+from fedcore.core import Models
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,50 +35,6 @@ class OneOfSeveral(Models):
 
     def for_model(self, coordinates: Mapping[str, Tensor]) -> Models:
         return replace(self, common=shared_by_clusters(self.head, coordinates))
-
-
-@dataclass(frozen=True)
-class ClusterAverage(Aggregator):
-    """x_j moves by W sum_{i in j} w_i delta_i / W_j, where i in j trained x_j, W = sum_i w_i and
-    W_j = sum_{i in j} w_i; with `scaled`, by sum_{i in j} w_i delta_i. A model without clients stays.
-
-    Shared parameters of all models move by sum_i w_i delta_i.
-    """
-
-    assures = Aggregator.assures
-
-    models: int = 1
-    scaled: bool = False
-    head: Layers | None = None
-    mask: Tensor | None = field(default=None, compare=False)
-    """[D] true for shared parameters; see `Models.common`."""
-
-    def for_model(self, coordinates: Mapping[str, Tensor]) -> Aggregator:
-        return replace(self, mask=shared_by_clusters(self.head, coordinates))
-
-    def coefficients(self, cohort: Cohort) -> Tensor:
-        if self.scaled:
-            return cohort.weights
-        members = self._members(cohort)
-        trained = members.T @ (members @ cohort.weights)
-        return cohort.weights * cohort.weights.sum() / (trained + (trained == 0))
-
-    def weighted_sums(self, cohort: Cohort) -> Tensor:
-        sums = self._members(cohort) * self.coefficients(cohort)
-        return sums if self.mask is None else torch.cat([sums, cohort.weights[None]])
-
-    def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
-        coefficients = self.coefficients(cohort)
-        if self.mask is not None:
-            seen, coefficients = torch.where(self.mask, seen[-1], seen[:-1]), coefficients * torch.nan
-        return Aggregate(seen.flatten(), coefficients, aggregator_state)
-
-    def _members(self, cohort: Cohort) -> Tensor:
-        """[k, M] 1 where the client trained the model."""
-        if cohort.models is None:
-            return cohort.weights.new_ones((1, len(cohort.weights)))
-        numbers = torch.arange(self.models, device=cohort.models.device)
-        return (numbers[:, None] == cohort.models).to(cohort.weights)
 
 
 class Ifca(AlgorithmSpec):
@@ -131,7 +86,10 @@ class Ifca(AlgorithmSpec):
     """
 
     def models(self) -> Models:
-        return OneOfSeveral(self.clusters, self.spread, overlap=self.head is not None, head=self.head)
-
-    def aggregator(self) -> Aggregator:
-        return ClusterAverage(self.clusters, scaled=self.averaging == "gradients", head=self.head)
+        return OneOfSeveral(
+            self.clusters,
+            self.spread,
+            moves_by_share=self.averaging == "gradients",
+            overlap=self.head is not None,
+            head=self.head,
+        )

@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from fedcore.algorithms import AnyAggregator, AnyAlgorithm
+from fedcore.algorithms.aggregators import EachModel
 from fedcore.algorithms.server import AnyServer, OwnServer
 from fedcore.block import MAX_ROUNDS, STORED, Block, Name, Seed, Tag
 from fedcore.compression import Compression
@@ -221,9 +222,12 @@ class ExperimentSpec(Block):
         aggregator = self.aggregator.build() if self.aggregator else self.algorithm.aggregator()
         if self.privacy is not None:
             aggregator = self.privacy.aggregator(aggregator, private_run(self))
+        models = self.algorithm.models()
+        if models.kept > 1:
+            aggregator = EachModel(aggregator, models)
         return Algorithm(
             rule=self.algorithm.rule(),
-            models=self.algorithm.models(),
+            models=models,
             exchange=self.algorithm.exchange(),
             tuner=self.algorithm.tuner(),
             aggregator=aggregator,
