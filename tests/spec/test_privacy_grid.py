@@ -176,8 +176,11 @@ CHOICES: Mapping[str, Mapping[str, Document]] = {
 }
 VERDICTS: Mapping[str, Mapping[str, str]] = {
     "algorithm": {
-        "accepted": "fedavg fedprox fedavgm fedadagrad fedadam fedyogi fedper lg_fedavg fedrep ditto apfl",
-        "CF /algorithm": "fednova fedexp feddyn fedaware fedmgda ifca+one_cluster",
+        "accepted": (
+            "fedavg fedprox fedavgm fedadagrad fedadam fedyogi fedper lg_fedavg fedrep ditto apfl"
+            " ifca+one_cluster"
+        ),
+        "CF /algorithm": "fednova fedexp feddyn fedaware fedmgda",
         "CFL CHANGE_ALONE": "scaffold feddc fedavg+variance_reduction",
         "CFL /algorithm": "vrlsgd fedsplit",
         "E ONE_GRADIENT": "fedsam per_fedavg pfedme per_fedavg+hessian",
