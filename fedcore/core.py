@@ -633,8 +633,22 @@ def is_linear(solver: Solver) -> bool:
 
 
 def parameters_sent(models: Models, dim: int) -> int:
-    """How many of the D = `dim` parameters of a model travel in either direction."""
+    """D', how many of the D = `dim` parameters of a model travel in either direction."""
     return dim if models.stays is None else dim - int(models.stays.sum())
+
+
+def sent_part(models: Models, vectors: Tensor) -> Tensor:
+    """[..., D'] what travels of `vectors` [..., D]."""
+    return vectors if models.stays is None else vectors[..., ~models.stays]
+
+
+def at_place(models: Models, parts: Tensor) -> Tensor:
+    """[..., D] vectors whose parameters that travel are `parts` [..., D'], the others zero."""
+    if models.stays is None:
+        return parts
+    vectors = parts.new_zeros(*parts.shape[:-1], len(models.stays))
+    vectors[..., ~models.stays] = parts
+    return vectors
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.core import Algorithm, Cohort, Compressor, Vectors
+from fedcore.core import Algorithm, Cohort, Compressor, Vectors, at_place, sent_part
 from fedcore.engine.assignment import Ids
 from fedcore.engine.server import RESIDUAL, RunContext
 from fedcore.messages import DENSE, RoundMessage, Way
@@ -54,8 +54,8 @@ def send(
     `streams` has a generator for each message, in the order of the rows. They are drawn from only
     if the compressor is random.
     """
-    if compressor == NO_COMPRESSION:
-        return Sent(message, None)
+    if compressor == NO_COMPRESSION or not message.numel():
+        return Sent(message, residual)
     if message.dim() == 1 or message.numel() <= chunk_elements:
         return _send_chunk(compressor, message, residual, streams)
     rows, streams = max(1, chunk_elements // message.shape[-1]), iter(streams)
@@ -112,13 +112,15 @@ class Links:
         """Return messages [M, D] as the server decodes them, and the residuals that error feedback
         keeps at the clients.
         """
+        algorithm = self.setting.algorithm
         sent = send(
-            self.setting.algorithm.uplink,
-            messages,
+            algorithm.uplink,
+            sent_part(algorithm.models, messages),
             memory.get(RESIDUAL),
             message_rngs(self.setting.seed, UPLINK, self.round, self.clients),
         )
-        return sent.received, {} if sent.residual is None else {RESIDUAL: sent.residual}
+        received = at_place(algorithm.models, sent.received)
+        return received, {} if sent.residual is None else {RESIDUAL: sent.residual}
 
     def move(self, change: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         """Return the change of the server's models as the clients decode it, and the residual. Models are
@@ -133,15 +135,16 @@ class Links:
         Messages draw with the number of the model in place of the client's id.
         """
         algorithm = self.setting.algorithm
-        models = algorithm.models.kept
-        shape = message.shape if models == 1 else (models, -1)
+        models = algorithm.models
+        shape = message.shape if models.kept == 1 else (models.kept, -1)
         sent = send(
             algorithm.downlink,
-            message.reshape(shape),
-            residual.reshape(shape),
-            message_rngs(self.setting.seed, DOWNLINK, self.round, np.arange(models)),
+            sent_part(models, message.reshape(shape)),
+            sent_part(models, residual.reshape(shape)),
+            message_rngs(self.setting.seed, DOWNLINK, self.round, np.arange(models.kept)),
         )
-        return sent.received.reshape(-1), residual if sent.residual is None else sent.residual.reshape(-1)
+        kept = residual if sent.residual is None else at_place(models, sent.residual).reshape(-1)
+        return at_place(models, sent.received).reshape(-1), kept
 
 
 def exchange_gradients(

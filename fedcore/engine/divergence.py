@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedcore.core import ClientUpdate
+from fedcore.core import ClientUpdate, sent_part
 from fedcore.engine.assignment import Job, Result
 from fedcore.engine.client_by_client import first_step_not_finite
 from fedcore.engine.round import PendingRound
@@ -64,7 +64,8 @@ def _sender(pending: PendingRound, job: Job, result: Result) -> int | None:
     sent = [result.delta, *result.shared.values()]
     attackers = pending.flow.context.attackers
     if attackers is not None:
-        sent[0] = attackers.forge(result.delta, clients, pending.flow.number)
+        models = pending.flow.context.algorithm.models
+        sent[0] = attackers.forge(sent_part(models, result.delta), clients, pending.flow.number)
     rows = [row for vectors in sent for row in _broken(vectors)]
     return int(job.work.clients[min(rows)]) if rows else None
 

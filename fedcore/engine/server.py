@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from fedcore.core import Algorithm, Vectors
+from fedcore.core import Algorithm, Vectors, sent_part
 from fedcore.engine.assignment import Engine
 from fedcore.engine.network_state import initial_statistics
 from fedcore.problems import TrainingProblem
@@ -98,7 +98,7 @@ def initial_state(context: RunContext) -> ServerState:
         residual=torch.zeros_like(x),
         optimiser={name: torch.full_like(x, value) for name, value in algorithm.server.start().items()},
         shared={name: torch.zeros_like(x) for name in algorithm.rule.shared},
-        aggregator_state=algorithm.aggregator.start(x),
+        aggregator_state=algorithm.aggregator.start(sent_part(algorithm.models, x)),
         adaptive_parameters={}
         if algorithm.tuner is None
         else adapt_tuning(context, algorithm.tuner.start(), x),
@@ -133,9 +133,10 @@ def client_vectors(algorithm: Algorithm, x: Tensor) -> Mapping[str, Tensor]:
     residual of a compressed uplink.
     """
     rule = algorithm.rule
-    names = (*rule.memory, *((RESIDUAL,) if algorithm.uplink.error_feedback else ()))
+    residual = torch.zeros_like(sent_part(algorithm.models, x))
     return {
-        **{name: torch.zeros_like(x) for name in names},
+        **{name: torch.zeros_like(x) for name in rule.memory},
+        **({RESIDUAL: residual} if algorithm.uplink.error_feedback else {}),
         **rule.start(x),
         **algorithm.models.start(x),
     }

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedcore.core import ClientUpdate
+from fedcore.core import ClientUpdate, parameters_sent
 from fedcore.data.base import DATA_DIR
 from fedcore.data.uploaded import DatasetStorage
 from fedcore.engine.assignment import Job, Observation, Result
@@ -138,6 +138,10 @@ class Simulation:
         trained = trained_on(privatise_problem(poison_problem(problem, attackers), spec), spec.participation)
         named = problem.coordinates()
         algorithm = built.for_model(named)
+        # Levels of compression are shares of what travels.
+        if sent := parameters_sent(algorithm.models, trained.dim):
+            uplink, downlink = spec.compression.build(sent)
+            algorithm = replace(algorithm, uplink=uplink, downlink=downlink)
         self._setting = RunContext(
             spec,
             seed,

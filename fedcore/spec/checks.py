@@ -316,11 +316,7 @@ def _lossy(participation: Participation, stragglers: Stragglers | None) -> str |
 
 
 def _check_compression(spec: ExperimentSpec) -> None:
-    dim = dimension(spec.problem)
-    for link in ("uplink", "downlink"):
-        reason = getattr(spec.compression, link).misfit(dim)
-        if reason:
-            raise SpecificationError(f"/compression/{link}", reason)
+    spec.compression.build(dimension(spec.problem))
     if spec.compression.downlink.uplink_only:
         raise SpecificationError(
             "/compression/downlink",

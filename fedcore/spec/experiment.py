@@ -216,7 +216,7 @@ class ExperimentSpec(Block):
         """The algorithm of this specification, with its solver, server optimiser and
         compressors.
         """
-        dim = dimension(self.problem)
+        uplink, downlink = self.compression.build(dimension(self.problem))
         override = self.server.build() if self.server else None
         lr = self.server.lr if isinstance(self.server, OwnServer) else self.algorithm.server_lr
         aggregator = self.aggregator.build() if self.aggregator else self.algorithm.aggregator()
@@ -233,8 +233,8 @@ class ExperimentSpec(Block):
             aggregator=aggregator,
             server=override or self.algorithm.server(lr),
             solver=self.local.build(),
-            uplink=self.compression.uplink.build(dim),
-            downlink=self.compression.downlink.build(dim),
+            uplink=uplink,
+            downlink=downlink,
         )
 
     def epsilon(self, rounds: int) -> float | None:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from fedcore import ExperimentSpec, Simulation, run
 from fedcore.algorithms.per_fedavg import WithHessianProduct
@@ -16,7 +17,7 @@ from fedcore.errors import SpecificationError
 from fedcore.simulation.simulation import advance_batch
 from fedcore.testing import runs
 from tests.algorithms.test_longhand import COHORTS, ETA, STEPS, X0, E, H, Vector, gradient, over, sgd
-from tests.builders.specifications import QUADRATIC, Document, merged, specification
+from tests.builders.specifications import COMPRESSORS, QUADRATIC, Document, merged, specification
 
 DIGITS: Document = {
     "name": "personal",
@@ -436,3 +437,81 @@ def test_arms_of_several_kinds_train_together() -> None:
         expected = runs.finished(spec, 0)
         np.testing.assert_allclose(server_model(simulation), server_model(expected), rtol=0, atol=1e-12)
         np.testing.assert_allclose(personal_models(simulation), personal_models(expected), rtol=0, atol=1e-12)
+
+
+TRAVELLING: Document = {
+    "name": "one client",
+    "problem": {
+        "dataset": {"kind": "digits"},
+        "partition": {"kind": "iid", "clients": 4},
+        "model": {"kind": "mlp", "hidden": [10]},
+    },
+    "local": {"lr": 0.1, "epochs": 1, "batch_size": 50},
+    "participation": {"kind": "trace", "rounds": [[2]]},
+    "rounds": 1,
+    "evaluation": {"measures": []},
+    "execution": {"precision": "float64", "engine": "reference"},
+}
+"""One client in one round, whose change is that of the server."""
+BODY = 64 * 10 + 10
+"""Parameters of the layer that travels."""
+
+
+def moved(**changes: Any) -> NDArray[np.float64]:
+    """[D] the change of the server's model, as the clients know it."""
+    simulation = Simulation(specification(TRAVELLING, algorithm={"kind": "fedper", "head": 1}, **changes), 1)
+    before = simulation._server.broadcast.clone()
+    simulation.advance()
+    change: NDArray[np.float64] = (simulation._server.broadcast - before).numpy()
+    return change
+
+
+@pytest.mark.parametrize("link", ["uplink", "downlink"])
+def test_personal_layers_do_not_count_in_the_scale_of_signs(link: str) -> None:
+    whole = moved()
+    sent = moved(compression={link: {"kind": "sign", "error_feedback": True}})
+    signs = np.where(whole[:BODY] >= 0, 1, -1)
+    np.testing.assert_allclose(sent[:BODY], signs * np.abs(whole[:BODY]).mean(), rtol=1e-12)
+    assert not sent[BODY:].any()
+    assert not whole[BODY:].any()
+
+
+@pytest.mark.parametrize(("kind", "bytes_each"), [("top_k", 12), ("rand_k", 8)])
+def test_a_ratio_is_of_what_travels(kind: str, bytes_each: int) -> None:
+    compression = {"uplink": {"kind": kind, "ratio": 0.2, "error_feedback": True}}
+    assert np.count_nonzero(moved(compression=compression)) <= 0.2 * BODY
+    spec = specification(TRAVELLING, algorithm={"kind": "fedper", "head": 1}, compression=compression)
+    assert Simulation(spec, 1).advance().bytes_up == bytes_each * round(0.2 * BODY)
+
+
+def test_more_than_travels_cannot_be_kept() -> None:
+    with pytest.raises(SpecificationError, match=f"cannot keep 700 of {BODY} parameters") as refused:
+        moved(compression={"uplink": {"kind": "top_k", "k": 700}})
+    assert refused.value.pointer == "/compression/uplink"
+
+
+@pytest.mark.parametrize("aggregator", ["median", "krum", "geometric_median", "centred_clipping"])
+@pytest.mark.parametrize("uplink", [None, *COMPRESSORS], ids=str)
+def test_a_run_whose_clients_train_alone_sends_nothing(aggregator: str, uplink: str | None) -> None:
+    """All layers are personal."""
+    compression = {} if uplink is None else {"uplink": {"kind": uplink, **COMPRESSORS[uplink]}}
+    spec = specification(
+        TRAVELLING,
+        algorithm={"kind": "fedper", "head": 2},
+        aggregator={"kind": aggregator},
+        participation={"kind": "full"},
+        compression=compression,
+    )
+    simulation = Simulation(spec, 1)
+    before = simulation._server.x.clone()
+    simulation.advance()
+    assert torch.equal(simulation._server.x, before)
+
+
+def test_noise_is_added_to_what_travels_alone() -> None:
+    change = moved(
+        participation={"kind": "bernoulli", "probability": 1.0, "weighting": "uniform"},
+        privacy={"kind": "client_level", "clip_norm": 1.0, "noise_multiplier": 1.0},
+    )
+    assert change[:BODY].all()
+    assert not change[BODY:].any()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from fedcore.core import Cohort
+from fedcore.core import Aggregate, Cohort, at_place, sent_part
 from fedcore.engine.compressed_links import Links
 from fedcore.engine.stages.base import Flow, RoundStage, RoundState
 
@@ -26,22 +26,27 @@ class Combine(RoundStage):
     plays_empty = True
 
     def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
-        server, aggregator = state.server, flow.context.algorithm.aggregator
+        server, algorithm = state.server, flow.context.algorithm
+        aggregator, models = algorithm.aggregator, algorithm.models
         cohort, seen = flow.cohort, flow.sums
         if cohort is None:
             if not aggregator.moves_alone:
                 return state, flow
             cohort = _no_clients(flow, server)
-            seen = server.broadcast.new_zeros(0, len(server.broadcast))
+            seen = sent_part(models, server.broadcast.new_zeros(0, len(server.broadcast)))
         elif seen is None:
             assert flow.change is not None
-            sums = aggregator.weighted_sums(cohort)
-            seen = flow.change if sums is None else sums @ flow.change
+            sums, seen = aggregator.weighted_sums(cohort), sent_part(models, flow.change)
+            seen = seen if sums is None else sums @ seen
         if flow.trained is not None and aggregator.drops_changes:
             seen = _marked(seen, [*flow.trained.shared.values(), *flow.network_state.values()])
-        of_round = aggregator.of_round(flow.context.seed, flow.number)
-        found = of_round.combine(seen, cohort, server.aggregator_state)
+        if seen.shape[1]:
+            of_round = aggregator.of_round(flow.context.seed, flow.number)
+            found = of_round.combine(seen, cohort, server.aggregator_state)
+        else:  # clients train alone, and nothing travels
+            found = Aggregate(seen.new_zeros(0), cohort.weights, server.aggregator_state)
         later = replace(server, aggregator_state=found.aggregator_state)
+        found = replace(found, direction=at_place(models, found.direction))
         return replace(state, server=later), replace(flow, aggregate=found)
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from fedcore.core import at_place, sent_part
 from fedcore.engine.stages.base import Flow, RoundStage, RoundState
 
 
@@ -16,7 +17,9 @@ class ForgeChanges(RoundStage):
         assert attackers is not None
         assert flow.cohort is not None
         assert flow.trained is not None
-        forged = attackers.forge(flow.trained.delta, flow.cohort.clients, flow.number)
+        models, delta = flow.context.algorithm.models, flow.trained.delta
+        sent = attackers.forge(sent_part(models, delta), flow.cohort.clients, flow.number)
+        forged = at_place(models, sent)
         return state, replace(
             flow, trained=replace(flow.trained, delta=forged), deltas=forged, change=forged, settled=forged
         )
