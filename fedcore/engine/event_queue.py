@@ -11,9 +11,9 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from fedcore.engine.codec import stored
 from fedcore.engine.tiers import Tiers
 from fedcore.errors import SpecificationError
 from fedcore.random import generator
@@ -33,6 +33,7 @@ MAX_WAITS = 20_000
 """How many times in a row the server looks for clients that it can start, while none trains."""
 
 
+@stored
 class Flight(NamedTuple):
     """A client in training. Flights are ordered by their arrival, and then by their start."""
 
@@ -59,6 +60,7 @@ class Planned(NamedTuple):
     seconds: Floats
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class EventQueue:
     """The clients in training between two steps of the server, and the models they started from."""
@@ -94,32 +96,6 @@ class EventQueue:
         """The tiers of which no client trains."""
         assert self.tiers is not None
         return _idle(self.tiers, self.flights)
-
-    def state(self) -> dict[str, Tensor]:
-        """The queue as tensors by name, for a checkpoint."""
-        numbers = [[flight.dispatch, *flight[2:]] for flight in self.flights]
-        return {
-            "finishes": torch.tensor([flight.finishes for flight in self.flights], dtype=torch.float64),
-            "flights": torch.tensor(numbers, dtype=torch.int64).reshape(-1, 5),
-            "now": torch.tensor([self.now], dtype=torch.float64),
-            "dispatches": torch.tensor([self.dispatches]),
-            **{f"models.{version}": model for version, model in self.models.items()},
-            **{f"statistics.{version}": known for version, known in self.statistics.items()},
-            **({} if self.tiers is None else self.tiers.state()),
-        }
-
-    @classmethod
-    def of(cls, state: Mapping[str, Tensor], like: Tensor) -> EventQueue:
-        """The queue with this `state`; models are of the type and on the device of `like`."""
-        numbers = zip(state["finishes"].tolist(), state["flights"].tolist(), strict=True)
-        return cls(
-            flights=tuple(Flight(finishes, *others) for finishes, others in numbers),
-            now=state["now"].item(),
-            dispatches=int(state["dispatches"].item()),
-            models=_versions("models.", state, like),
-            statistics=_versions("statistics.", state, like),
-            tiers=Tiers.of(state, like),
-        )
 
 
 def _versions(prefix: str, state: Mapping[str, Tensor], like: Tensor) -> dict[int, Tensor]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from fedcore.engine.codec import stored
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     Ids = NDArray[np.int64]
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class Tiers:
     """M tiers, from the fastest, between two steps of the server."""
@@ -94,27 +97,3 @@ class Tiers:
         # Of a single tier, this is the direction to the bit.
         ways[tier] = (self.starts[tier] - x) + direction
         return torch.from_numpy(self.weights()).to(ways) @ ways
-
-    def state(self) -> dict[str, Tensor]:
-        """The tiers as tensors by name, for a checkpoint."""
-        rows = {} if self.statistics is None else {"tiers.statistics": self.statistics}
-        return {
-            "tiers.members": torch.from_numpy(self.members),
-            "tiers.rounds": torch.from_numpy(self.rounds),
-            "tiers.models": self.models,
-            "tiers.starts": self.starts,
-            **rows,
-        }
-
-    @classmethod
-    def of(cls, state: Mapping[str, Tensor], like: Tensor) -> Tiers | None:
-        """The tiers with this `state`, if it has any; models are of the type and on the device of `like`."""
-        if "tiers.members" not in state:
-            return None
-        return cls(
-            members=state["tiers.members"].numpy(),
-            rounds=state["tiers.rounds"].numpy(),
-            models=state["tiers.models"].to(like),
-            starts=state["tiers.starts"].to(like),
-            statistics=state["tiers.statistics"].to(like) if "tiers.statistics" in state else None,
-        )

@@ -15,7 +15,7 @@ from fedcore.errors import CheckpointError
 from fedcore.models.module_object import ModuleObject
 from fedcore.spec import ExperimentSpec
 
-FORMAT = 3
+FORMAT = 4
 _MANIFEST = "fedq"
 
 

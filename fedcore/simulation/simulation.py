@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property, partial
 from math import isfinite
 from pathlib import Path
@@ -20,6 +20,7 @@ from fedcore.data.uploaded import DatasetStorage
 from fedcore.engine.assignment import Job, Observation, Result
 from fedcore.engine.choice import EngineChoice, choose_engine
 from fedcore.engine.client_table import CLIENT_MEMORY, ClientTable, MemoryBudget
+from fedcore.engine.codec import put_together, take_apart
 from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.divergence import find_divergence
 from fedcore.engine.engines import ENGINES, EngineName, benefits_from_batching
@@ -345,16 +346,9 @@ class Simulation:
         The rounds after `restore` of it are bit-identical to the rounds that would have followed
         here.
         """
-        server = self._server
-        tensors = {"broadcast": server.broadcast, "residual": server.residual}
-        if server.statistics is not None:
-            tensors["statistics"] = server.statistics
-        tensors |= {f"optimiser.{name}": value for name, value in server.optimiser.items()}
-        tensors |= {f"shared.{name}": value for name, value in server.shared.items()}
-        tensors |= {f"aggregator.{name}": value for name, value in server.aggregator_state.items()}
-        for stage in self._setting.stages.before:
-            own = stage.tensors(server.own.get(stage.name))
-            tensors |= {f"{stage.name}.{name}": value for name, value in own.items()}
+        tensors: dict[str, Tensor] = {}
+        parts = {field.name: getattr(self._server, field.name) for field in fields(self._server)}
+        state = {name: take_apart(part, name, tensors) for name, part in parts.items()}
         tensors |= {f"clients.{name}": value for name, value in self._clients.state().items()}
         tensors |= {
             f"traffic.{name}": torch.from_numpy(value) for name, value in self._traffic.state().items()
@@ -363,11 +357,9 @@ class Simulation:
         manifest = {
             "run": self._fingerprint,
             "round": self.round,
-            "clock": server.clock,
+            "server": state,
             "diverged": self.diverged,
             "divergence": self.divergence,
-            "simulated_seconds": server.seconds,
-            "adaptive_parameters": dict(server.adaptive_parameters),
             "batched_runs": self.batched_runs,
             "engine": self.choice.document(),
             "memory_divisor": self.memory_divisor,
@@ -387,26 +379,9 @@ class Simulation:
             raise CheckpointError("the checkpoint belongs to another specification or seed")
         if manifest["noise_multiplier"] != self.noise_multiplier:
             raise CheckpointError("the checkpoint was made with another noise multiplier")
-        like = self._server.broadcast
-        self._server = ServerState(
-            broadcast=tensors["broadcast"].to(like),
-            residual=tensors["residual"].to(like),
-            optimiser={name: value.to(like) for name, value in _under("optimiser.", tensors).items()},
-            shared={name: value.to(like) for name, value in _under("shared.", tensors).items()},
-            aggregator_state={
-                name: value.to(like.device) for name, value in _under("aggregator.", tensors).items()
-            },
-            models_compressed=self._server.models_compressed,
-            statistics=tensors["statistics"].to(like) if "statistics" in tensors else None,
-            adaptive_parameters=manifest["adaptive_parameters"],
-            own={
-                stage.name: stage.restored(_under(f"{stage.name}.", tensors), like)
-                for stage in self._setting.stages.before
-                if stage.name in self._server.own
-            },
-            clock=manifest["clock"],
-            seconds=manifest["simulated_seconds"],
-        )
+        device = self._server.x.device
+        state = {name: put_together(part, tensors, device) for name, part in manifest["server"].items()}
+        self._server = ServerState(**state)
         self._choose(EngineChoice.of(manifest["engine"]))
         self._setting = replace(
             self._setting, memory_divisor=max(self.memory_divisor, manifest["memory_divisor"])

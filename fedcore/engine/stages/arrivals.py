@@ -4,7 +4,7 @@ clients that arrived are trained together, each from the model of its start.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING
@@ -47,12 +47,6 @@ class AwaitArrivals(RoundStage):
 
     def start(self, context: RunContext) -> EventQueue:
         return EventQueue()
-
-    def tensors(self, own: EventQueue) -> Mapping[str, Tensor]:
-        return own.state()
-
-    def restored(self, tensors: Mapping[str, Tensor], like: Tensor) -> EventQueue:
-        return EventQueue.of(tensors, like)
 
     def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
         context, server, traffic, number = flow.context, state.server, state.traffic, flow.number

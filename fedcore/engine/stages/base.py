@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -173,15 +173,9 @@ class RoundStage:
     """
 
     def start(self, context: RunContext) -> Any:
-        """Its own state before the first round; None if it has none."""
-        return None
-
-    def tensors(self, own: Any) -> Mapping[str, Tensor]:
-        """Its own state as tensors by name, for a checkpoint."""
-        return {}
-
-    def restored(self, tensors: Mapping[str, Tensor], like: Tensor) -> Any:
-        """Its own state of these `tensors`; vectors are of the type and on the device of `like`."""
+        """Its own state before the first round, of values that `fedcore.engine.codec` can store; None if it
+        has none.
+        """
         return None
 
     def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -39,13 +38,6 @@ class Select(RoundStage):
 
     def start(self, context: RunContext) -> SelectionState:
         return context.spec.participation.start_state(len(context.problem.share))
-
-    def tensors(self, own: SelectionState) -> Mapping[str, Tensor]:
-        # Copies: arrays that a scheme starts with may be one and the same.
-        return {name: torch.from_numpy(value.copy()) for name, value in own.items()}
-
-    def restored(self, tensors: Mapping[str, Tensor], like: Tensor) -> SelectionState:
-        return {name: value.numpy() for name, value in tensors.items()}
 
     def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
         context, server = flow.context, state.server

@@ -181,8 +181,9 @@ class CoupledAudit(Simulation):
             for name, value in rows.items() if other != client else ():
                 tape.see(f"kept {name.removeprefix('clients.rows.')} of client {other}", value[place])
         # Who took part and how long it took is the server's own, unless that is not trusted.
-        private = {"clock", "simulated_seconds"} if self._privacy.replaces_aggregator else set()
-        for name, content in manifest.items():
+        private = {"clock", "seconds"} if self._privacy.replaces_aggregator else set()
+        server = manifest.pop("server")
+        for name, content in {**manifest, **server}.items():
             if name not in {*private, "engine", "early_stopping", "batched_runs"}:
                 tape.see(name, content)
         for name, value in {

@@ -199,7 +199,7 @@ def test_the_choice_among_models_by_their_losses_is_found() -> None:
 
 def test_norms_that_the_server_keeps_are_found() -> None:
     importance = taking_part("importance", clients_per_round=2, by="update_norm")
-    assert "differs: select.update_norm" in what(audit(spec_of(private("local"), importance)))
+    assert "differs: own.select.update_norm" in what(audit(spec_of(private("local"), importance)))
 
 
 def alike(clients: int, **local: Any) -> Document:
