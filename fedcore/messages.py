@@ -12,7 +12,7 @@ from fedcore.core import Algorithm, Compressor, parameters_sent
 
 Way = Literal["up", "down"]
 Reveals = Literal["nothing", "change", "vector", "gradient", "loss", "choice", "statistics"]
-"""What of a client's data a message is made of; `nothing` if it comes from the server."""
+"""The part of a client's data that a message is made of; `nothing` if it comes from the server."""
 DENSE = Compressor()
 
 

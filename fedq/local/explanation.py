@@ -24,7 +24,7 @@ class ExplainedStage(BaseModel):
 
     name: str
     text: str
-    """What it does."""
+    """Its purpose."""
     reads_each: bool
     """True if it needs the change of each client, so that sums of changes are not enough."""
 
@@ -39,7 +39,7 @@ class ExplainedMessage(BaseModel):
     bytes: int
     """Once, after compression."""
     reveals: str
-    """What of a client's data it is made of."""
+    """The part of a client's data that it is made of."""
     when: str
     """`before` training, `with` the model or change, or `after` the round."""
     rounds: str

@@ -128,7 +128,7 @@ class Flow:
     cohort: Cohort | None = None
     """`prepare`"""
     trained: ClientUpdate | None = None
-    """What clients sent, as they computed it; None if changes were only summed. `train`, `attack`"""
+    """Messages of the clients, as they computed them; None if changes were only summed. `train`, `attack`"""
     deltas: Tensor | None = None
     """[M, D] their changes, where measures or a stage need each. `train`, `attack`"""
     sums: Tensor | None = None
