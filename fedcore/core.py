@@ -13,6 +13,8 @@ Terms:
   (FedNova, Section III); tau_i for plain SGD.
 - *full gradient*: a client's gradient at x over all its data, before it trains. *Mean gradient*: its
   weighted mean over the cohort, as the server sends it back.
+- *randomiser*: noise that clients add to their changes before they send them (local differential
+  privacy).
 - *memory*: vectors a client keeps between rounds. *shared*: vectors the server broadcasts beside x.
 - *personal model* [..., D]: the model that a client itself uses, by default x.
 - *aggregator state*: tensors of any shape, by name, that the aggregator keeps between rounds.
@@ -473,6 +475,19 @@ class Solver(Declaring):
         return 0.0
 
 
+@dataclass(frozen=True)
+class LocalRandomiser:
+    """What clients do to their changes before they send them: local differential privacy."""
+
+    def privatise(self, changes: Tensor, clients: Tensor, seed: int, round: int) -> Tensor:
+        """The noisy changes [M, D] that `clients` [M] send in a round, counted from 1, in place of their
+        `changes` [M, D]; each is made of that client's change alone.
+
+        Random numbers are from streams keyed by `seed`, `round` and client.
+        """
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, slots=True)
 class Aggregate:
     """Result of aggregating a round."""
@@ -659,6 +674,7 @@ class Algorithm:
     models: Models = Models()
     exchange: Exchange | None = None
     tuner: Tuner | None = None
+    randomiser: LocalRandomiser | None = None
     aggregator: Aggregator = Aggregator()
     server: ServerOptimiser = ServerOptimiser()
     solver: Solver = Solver()

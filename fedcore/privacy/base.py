@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from fedcore.assurance import EVERYTHING, Assurance, Assurances
 from fedcore.block import Block, PositiveRate
-from fedcore.core import Aggregator, Vectors
+from fedcore.core import Aggregator, LocalRandomiser, Vectors
 from fedcore.errors import SpecificationError
 from fedcore.privacy.accounting import Accountant, GaussianRelease, epsilon, solve_noise
 from fedcore.systems.participation import Participation
@@ -113,6 +113,10 @@ class Privacy(Block):
     def aggregator(self, within: Aggregator, run: PrivateRun) -> Aggregator:
         """The aggregator of a run, where `within` is the one without privacy."""
         raise NotImplementedError
+
+    def randomiser(self, run: PrivateRun) -> LocalRandomiser | None:
+        """The noise that clients of a run add to their changes; None if they add none."""
+        return None
 
     def neighbours(self, run: PrivateRun) -> Neighbours:
         """Data sets that the epsilon of a run is about."""

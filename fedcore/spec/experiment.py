@@ -220,8 +220,11 @@ class ExperimentSpec(Block):
         override = self.server.build() if self.server else None
         lr = self.server.lr if isinstance(self.server, OwnServer) else self.algorithm.server_lr
         aggregator = self.aggregator.build() if self.aggregator else self.algorithm.aggregator()
+        randomiser = None
         if self.privacy is not None:
-            aggregator = self.privacy.aggregator(aggregator, private_run(self))
+            run = private_run(self)
+            aggregator = self.privacy.aggregator(aggregator, run)
+            randomiser = self.privacy.randomiser(run)
         models = self.algorithm.models()
         if models.kept > 1:
             aggregator = EachModel(aggregator, models)
@@ -230,6 +233,7 @@ class ExperimentSpec(Block):
             models=models,
             exchange=self.algorithm.exchange(),
             tuner=self.algorithm.tuner(),
+            randomiser=randomiser,
             aggregator=aggregator,
             server=override or self.algorithm.server(lr),
             solver=self.local.build(),

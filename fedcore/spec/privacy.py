@@ -94,7 +94,8 @@ def check_privacy(spec: ExperimentSpec) -> None:
         _check_samples(spec)
     if privacy.replaces_aggregator:
         _check_sum(spec, privacy)
-    privacy.aggregator(spec.algorithm.aggregator(), run)  # so that z is found, or the reason why not
+    privacy.noise(run)  # so that z is found, or the reason why not
+    privacy.aggregator(spec.algorithm.aggregator(), run)
 
 
 def parts_of(spec: ExperimentSpec, privacy: Privacy) -> Iterator[AssuringPart]:

@@ -1,7 +1,7 @@
 """The stages of a round, as a specification asks for them.
 
-A run has these and no others: plain FedAvg passes through no code of attacks, asynchrony or compression.
-No stage imports another.
+A run has these and no others: plain FedAvg passes through no code of attacks, asynchrony, privacy or
+compression. No stage imports another.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ _BEFORE: Sequence[tuple[str, Asked]] = (
 )
 _AFTER: Sequence[tuple[str, Asked]] = (
     ("attack.ForgeChanges", _forges),
+    ("privatise.PrivatiseChanges", lambda _, built: built.randomiser is not None),
     ("compress.CompressChanges", lambda _, built: built.uplink != Compressor() and built.exchange is None),
     ("aggregate.Combine", _always),
     ("arrivals.MixModels", _mixes),

@@ -128,18 +128,18 @@ class Flow:
     cohort: Cohort | None = None
     """`prepare`"""
     trained: ClientUpdate | None = None
-    """Messages of the clients, as they computed them; None if changes were only summed. `train`, `attack`"""
+    """What clients meant to send; None if changes were only summed. `train`, `attack`, `privatise`"""
     deltas: Tensor | None = None
-    """[M, D] their changes, where measures or a stage need each. `train`, `attack`"""
+    """[M, D] their changes without noise, where measures or a stage need each. `train`, `attack`"""
     sums: Tensor | None = None
     """[K, D] the weighted sums of the changes, if they were only summed. `train`"""
     network_state: Vectors = field(default_factory=dict)
     """[M, *] each: running statistics and private parameters after training. `train`, `statistics`"""
     change: Tensor | None = None
-    """[M, D] the changes as the server has received them. `train`, `attack`, `compress`"""
+    """[M, D] the changes as the server has received them. `train`, `attack`, `privatise`, `compress`"""
     settled: Tensor | None = None
     """[M, D] the changes by which clients settle memory that must agree with the server's. `train`,
-    `attack`, `compress`
+    `attack`, `privatise`, `compress`
     """
     aggregate: Aggregate | None = None
     """`aggregate`, `mix`"""

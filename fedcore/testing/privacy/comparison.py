@@ -68,8 +68,6 @@ class Tape:
     """Gradients by round and client."""
     draws: Counter[Key] = field(default_factory=Counter)
     """Noise vectors for gradients, by round and client."""
-    rehearses: bool = False
-    """True while an aggregator is tried."""
     disturbed: tuple[int, int] | None = None
     """Gradients that are moved: which of how many in a step."""
     moved: Mapping[Key, int] | None = None

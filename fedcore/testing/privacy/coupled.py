@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore import random
-from fedcore.core import Aggregate, Aggregator, ClientUpdate, Cohort, Vectors
+from fedcore.core import Aggregate, Aggregator, ClientUpdate, Cohort, LocalRandomiser, Vectors
 from fedcore.engine.assignment import Engine, Job, Result
 from fedcore.engine.round import PendingRound
 from fedcore.engine.server import RunContext
@@ -197,20 +197,20 @@ class CoupledAudit(Simulation):
         setting, privacy = self._undisturbed, self._privacy
         clips, algorithm = privacy.clips_samples, setting.algorithm
         problem = problem_of(setting.problem, world, client, one_sample=clips)
-        aggregator = algorithm.aggregator
         if clips:
             problem = self._recorded(problem, tape)
         elif privacy.replaces_aggregator:
-            aggregator = with_combine(aggregator, partial(self._combine, tape))
+            combining = with_combine(algorithm.aggregator, partial(self._combine, tape))
+            algorithm = replace(algorithm, aggregator=combining)
         else:
-            spec = self.spec
-            plain = spec.aggregator.build() if spec.aggregator else spec.algorithm.aggregator()
-            within = with_combine(plain, partial(self._receive, tape, client), each=True)
-            made = privacy.aggregator(within, self._run).for_model(self._problem.coordinates())
-            aggregator = with_combine(made, partial(self._send, tape))
+            receiving = with_combine(algorithm.aggregator, partial(self._receive, tape), each=True)
+            algorithm = replace(algorithm, aggregator=receiving)
+            if algorithm.randomiser is not None:
+                sending = RandomiserOnTape(algorithm.randomiser, partial(self._send, tape, client))
+                algorithm = replace(algorithm, randomiser=sending)
         return replace(
             setting,
-            algorithm=replace(algorithm, aggregator=aggregator),
+            algorithm=algorithm,
             problem=problem,
             engine=self._trained(setting.engine, world, client, tape),
             availability=WithoutClient(setting.availability, client)
@@ -247,39 +247,38 @@ class CoupledAudit(Simulation):
         return replace(combined, direction=going.direction, aggregator_state=going.aggregator_state)
 
     def _send(
-        self, tape: Tape, own: Callable[..., Aggregate], seen: Tensor, cohort: Cohort, state: Vectors
-    ) -> Aggregate:
-        """Combine in an aggregator whose clients add noise: first to changes of zero, for the noise alone."""
+        self,
+        tape: Tape,
+        client: int,
+        own: LocalRandomiser,
+        changes: Tensor,
+        clients: Tensor,
+        seed: int,
+        round: int,
+    ) -> Tensor:
+        """Release what clients send, which is `own` noise added to `changes`."""
+        declared = self._privacy.released(self._run, {})[MESSAGE]
+        messages = own.privatise(changes, clients, seed, round)
         if tape.history is None:
-            declared = self._privacy.released(self._run, state)[MESSAGE]
-            again = partial(own.func, own.args[0].of_round(self.seed + 1, tape.round))  # type: ignore[attr-defined]
-            alone, *others = (
-                self._messages(tape, combine, changes, cohort, state)
-                for combine, changes in (
-                    (own, torch.zeros_like(seen)),
-                    (own, seen),
-                    (again, seen),
-                    (again, torch.zeros_like(seen)),
+            alone, again, alone_again = (
+                own.privatise(given, clients, drawn, round)
+                for given, drawn in (
+                    (torch.zeros_like(changes), seed),
+                    (changes, seed + 1),
+                    (torch.zeros_like(changes), seed + 1),
                 )
             )
-            if any(len(messages) != len(cohort.clients) for messages in (alone, *others)):
-                tape.see("number of messages", object())
-                return own(seen, cohort, state)
-            self._compare_sums(tape, MESSAGE, others[0] - alone, others[1] - others[2], declared)
-            for client, message in zip(cohort.clients.tolist(), alone, strict=True):
-                tape.noise[MESSAGE, tape.round, client] = message / declared.deviation
-        return own(seen, cohort, state)
-
-    @staticmethod
-    def _messages(
-        tape: Tape, combine: Callable[..., Aggregate], seen: Tensor, cohort: Cohort, state: Vectors
-    ) -> Tensor:
-        """[M, D] the messages that an aggregator whose clients add noise makes of changes `seen` [M, D]."""
-        tape.rehearses = True
-        combine(seen, cohort, state)
-        tape.rehearses = False
-        messages: Tensor = tape.passed.pop((MESSAGE,))
-        return messages
+            self._compare_sums(tape, MESSAGE, messages - alone, again - alone_again, declared)
+            for member, noise in zip(clients.tolist(), alone, strict=True):
+                tape.noise[MESSAGE, round, member] = noise / declared.deviation
+        going: list[Tensor] = []
+        for member, message in zip(clients.tolist(), messages, strict=True):
+            tape.release((MESSAGE, round, member), message, declared)
+            if member != client:
+                tape.see(f"noisy change of client {member}", message)
+            # Go on with what was released, so that all that is made of it must be the same.
+            going.append(tape.go_on((MESSAGE, round, member), message))
+        return torch.stack(going)
 
     def _compare_sums(self, tape: Tape, name: str, value: Tensor, other: Tensor, declared: Release) -> None:
         """Note if what is released without its noise depends on the noise."""
@@ -287,27 +286,16 @@ class CoupledAudit(Simulation):
             tape.see(f"{name} whose noise depends on the data", object())
 
     def _receive(
-        self,
-        tape: Tape,
-        client: int,
-        own: Callable[..., Aggregate],
-        seen: Tensor,
-        cohort: Cohort,
-        state: Vectors,
+        self, tape: Tape, own: Callable[..., Aggregate], seen: Tensor, cohort: Cohort, state: Vectors
     ) -> Aggregate:
-        """Combine the messages that a server receives which is not trusted."""
-        if tape.rehearses:
-            tape.passed[MESSAGE,] = seen
-            return own(seen, cohort, state)
-        declared = self._privacy.released(self._run, state)[MESSAGE]
+        """Combine the messages that a server receives which is not trusted: all are made of what was
+        released.
+        """
         for member, message in zip(cohort.clients.tolist(), seen, strict=True):
-            tape.release((MESSAGE, tape.round, member), message, declared)
-            if member != client:
-                tape.see(f"message of client {member}", message)
+            tape.see(f"message of client {member}", message)
         for part in fields(cohort):
             tape.see(f"cohort's {part.name}", getattr(cohort, part.name))
-        going = tape.go_on(("received", tape.round), seen)
-        return own(going if len(going) == len(seen) else seen, cohort, state)
+        return own(seen, cohort, state)
 
     def _trained(self, engine: Engine, world: World, client: int, tape: Tape) -> Engine:
         """The engine, whose `client` sends what `world` says."""
@@ -396,6 +384,18 @@ class CoupledAudit(Simulation):
             problem.stack(clients, batches, *step), clients, batches, note
         )
         return found  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class RandomiserOnTape(LocalRandomiser):
+    """A randomiser whose messages are looked at."""
+
+    own: LocalRandomiser
+    send: Callable[..., Tensor]
+    """Is given `own` before the arguments of `privatise`."""
+
+    def privatise(self, changes: Tensor, clients: Tensor, seed: int, round: int) -> Tensor:
+        return self.send(self.own, changes, clients, seed, round)
 
 
 class _RecordedStack:

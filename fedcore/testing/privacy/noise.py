@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
-from fedcore.core import Aggregate, Aggregator, Cohort, Vectors
+from fedcore.core import Aggregator, Cohort
 from fedcore.privacy.base import DIRECTION, MESSAGE, Privacy, PrivateRun
-from fedcore.testing.privacy.coupled import with_combine
 
 LONG = 4_096
 """Length of changes whose noise is examined."""
@@ -24,9 +23,9 @@ Floats = NDArray[np.float64]
 
 
 def noise_findings(privacy: Privacy, run: PrivateRun) -> list[str]:
-    """Findings about the noise of an aggregator, of changes of zero [N, LONG] in every round: each
-    coordinate is standard normal and independent of all others, once the noise that rounds share is
-    taken out.
+    """Findings about the noise that an aggregator or clients add, to changes of zero [N, LONG] in every
+    round: each coordinate is standard normal and independent of all others, once the noise that rounds
+    share is taken out.
     """
     streams = _noise(privacy, run, 0)
     repeated = _noise(privacy, run, 1)
@@ -64,21 +63,22 @@ def examine(name: str, noise: Floats) -> Iterator[str]:
 
 def _noise(privacy: Privacy, run: PrivateRun, seed: int) -> dict[str, Floats]:
     """[R, LONG] by name: rows of rounds, and of messages also of clients."""
-    messages: list[Tensor] = []
-    aggregator = privacy.aggregator(with_combine(Aggregator(), keep_messages(messages), each=True), run)
-    clients = np.arange(run.clients)
+    aggregator, randomiser = privacy.aggregator(Aggregator(), run), privacy.randomiser(run)
+    cohort = cohort_of(np.arange(run.clients), run.clients)
     seen = torch.zeros(run.clients, LONG, dtype=torch.float64)
     state = aggregator.start(seen[0])
     found: dict[str, list[Floats]] = {}
     for round in range(1, run.rounds + 1):
         released = privacy.released(run, state)
-        combined = aggregator.of_round(seed, round).combine(seen, cohort_of(clients, run.clients), state)
+        if MESSAGE in released:
+            assert randomiser is not None
+            sent = randomiser.privatise(seen, cohort.clients, seed, round)
+            found.setdefault(MESSAGE, []).extend((sent / released[MESSAGE].deviation).numpy())
         if DIRECTION in released:
+            combined = aggregator.of_round(seed, round).combine(seen, cohort, state)
             scaled = combined.direction / released[DIRECTION].deviation
             found.setdefault(DIRECTION, []).append(scaled.numpy())
-        if MESSAGE in released:
-            found.setdefault(MESSAGE, []).extend((messages[0] / released[MESSAGE].deviation).numpy())
-        state = combined.aggregator_state
+            state = combined.aggregator_state
     if DIRECTION in found:
         factors = np.array(privacy.noise_of_rounds(run.rounds))
         root = np.linalg.cholesky(factors @ factors.T)
@@ -106,16 +106,6 @@ def _scalars(privacy: Privacy, run: PrivateRun, seeds: int = 2_000) -> dict[str,
         # All changes are zero, so what is released beside the noise is one number: that of no noise.
         found[name] = np.vstack([(values - values.mean()).numpy(), beside])
     return found
-
-
-def keep_messages(messages: list[Tensor]) -> Callable[..., Aggregate]:
-    """A `combine` for `with_combine` that puts the messages [M, D] of the round into the list."""
-
-    def combine(own: Callable[..., Aggregate], seen: Tensor, cohort: Cohort, state: Vectors) -> Aggregate:
-        messages[:] = [seen]
-        return own(seen, cohort, state)
-
-    return combine
 
 
 def cohort_of(clients: NDArray[np.int64], population: int) -> Cohort:

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
-from fedcore.core import Aggregate, Aggregator
+from fedcore.core import Aggregate, Aggregator, LocalRandomiser
 from fedcore.privacy.accounting import GaussianRelease, delta_of
 from fedcore.privacy.base import DIRECTION, MESSAGE, Privacy, PrivateRun
 from fedcore.systems.cohorts import draw
-from fedcore.testing.privacy.coupled import with_combine
-from fedcore.testing.privacy.noise import DIM, cohort_of, keep_messages
+from fedcore.testing.privacy.noise import DIM, cohort_of
 
 Floats = NDArray[np.float64]
 LEVEL = 0.001 / (2 * 24)
@@ -50,18 +49,17 @@ class Mechanism:
         return self.privacy.noise_of_rounds(2) != Privacy.noise_of_rounds(self.privacy, 2)
 
     @cached_property
-    def _messages(self) -> list[Tensor]:
-        return []
+    def _aggregator(self) -> Aggregator:
+        return self.privacy.aggregator(Aggregator(), self.run)
 
     @cached_property
-    def _aggregator(self) -> Aggregator:
-        within = with_combine(Aggregator(), keep_messages(self._messages), each=True)
-        return self.privacy.aggregator(within, self.run)
+    def _randomiser(self) -> LocalRandomiser | None:
+        return self.privacy.randomiser(self.run)
 
     def history(self, seed: int, *, present: bool) -> list[float]:
         """[F] of one run."""
         found: list[float] = []
-        privacy, run, messages = self.privacy, self.run, self._messages
+        privacy, run = self.privacy, self.run
         aggregator = self._aggregator
         state = aggregator.start(torch.zeros(DIM, dtype=torch.float64))
         share, target = np.full(run.clients, 1 / run.clients), run.clients - 1
@@ -76,9 +74,12 @@ class Mechanism:
             sign = 1.0 if round % 2 or self._noise_is_shared else -1.0
             seen[torch.from_numpy(clients == target), 0] = sign * norm * (1.0 if present else -changed)
             released = privacy.released(run, state)
-            combined = aggregator.of_round(seed, round).combine(seen, cohort_of(clients, run.clients), state)
+            cohort = cohort_of(clients, run.clients)
+            if self._randomiser is not None:
+                seen = self._randomiser.privatise(seen, cohort.clients, seed, round)
+            combined = aggregator.of_round(seed, round).combine(seen, cohort, state)
             for name, declared in released.items():
-                found.append(_value(name, combined, messages, clients == target) / declared.deviation)
+                found.append(_value(name, combined, seen, clients == target) / declared.deviation)
                 if declared.logarithm:
                     before = float(state[name].log()) / declared.deviation
                     found[-1] = float(combined.aggregator_state[name].log()) / declared.deviation - before
@@ -86,10 +87,10 @@ class Mechanism:
         return found
 
 
-def _value(name: str, aggregate: Aggregate, messages: list[Tensor], target: NDArray[np.bool_]) -> float:
+def _value(name: str, aggregate: Aggregate, messages: Tensor, target: NDArray[np.bool_]) -> float:
     """The first coordinate of what was released; zero of a message that was not sent."""
     if name == MESSAGE:
-        sent = messages[0][torch.from_numpy(target)]
+        sent = messages[torch.from_numpy(target)]
         return float(sent[0, 0]) if len(sent) else 0.0
     return float(aggregate.direction[0]) if name == DIRECTION else 0.0
 

@@ -170,13 +170,20 @@ class OneNoise(PrivateMean):
 
 
 def faulty(audited: Mechanism, fault: type[Any]) -> Mechanism:
-    """The mechanism with another aggregator of the same fields."""
+    """The mechanism with another aggregator, or what clients do, of the same fields."""
     base: type[Any] = type(audited.privacy)
+
+    def put(right: Any) -> Any:
+        if not issubclass(fault, type(right)):
+            return right
+        return fault(**{part.name: getattr(right, part.name) for part in fields(right)})
 
     class Faulty(base):  # type: ignore[misc]
         def aggregator(self, within: Any, run: Any) -> Any:
-            right = super().aggregator(within, run)
-            return fault(**{part.name: getattr(right, part.name) for part in fields(right)})
+            return put(super().aggregator(within, run))
+
+        def randomiser(self, run: Any) -> Any:
+            return put(super().randomiser(run))
 
     return replace(audited, privacy=Faulty.model_validate(audited.privacy.model_dump()))
 

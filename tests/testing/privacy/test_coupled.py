@@ -197,11 +197,6 @@ def test_the_choice_among_models_by_their_losses_is_found() -> None:
     assert "what is not released with noise differs: broadcast" in what(audit(spec))
 
 
-def test_norms_that_the_server_keeps_are_found() -> None:
-    importance = taking_part("importance", clients_per_round=2, by="update_norm")
-    assert "differs: own.select.update_norm" in what(audit(spec_of(private("local"), importance)))
-
-
 def alike(clients: int, **local: Any) -> Document:
     """Clients that all have the quadratic |y|^2 / 2 - e'y."""
     each = {"H": torch.eye(3).tolist(), "e": [3.0, 3.0, 1.0]}
@@ -363,35 +358,93 @@ def with_mechanism(spec: ExperimentSpec, kind: type[Privacy]) -> ExperimentSpec:
 class OneNoiseForAll(NoisyChanges):
     """Gives every client the same noise."""
 
-    def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
-        clipped = clip(seen, self.clip_norm)
-        noise = (
-            self.noise_multiplier * self.clip_norm * standard_normal(seen[0], self.seed, NOISE, self.round)
-        )
-        return self.within.combine(
-            clipped.factors[:, None] * clipped.deltas + noise, cohort, aggregator_state
-        )
+    def privatise(self, changes: Tensor, clients: Tensor, seed: int, round: int) -> Tensor:
+        clipped = clip(changes, self.clip_norm)
+        noise = self.noise_multiplier * self.clip_norm * standard_normal(changes[0], seed, NOISE, round)
+        return clipped.factors[:, None] * clipped.deltas + noise
 
 
 class Shrinking(NoisyChanges):
     """Clips the noisy change."""
 
-    def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
-        noise = [standard_normal(row, self.seed, NOISE, self.round, place) for place, row in enumerate(seen)]
-        noisy = seen.nan_to_num() + self.noise_multiplier * self.clip_norm * torch.stack(noise)
+    def privatise(self, changes: Tensor, clients: Tensor, seed: int, round: int) -> Tensor:
+        noise = [standard_normal(row, seed, NOISE, round, place) for place, row in enumerate(changes)]
+        noisy = changes.nan_to_num() + self.noise_multiplier * self.clip_norm * torch.stack(noise)
         clipped = clip(noisy, self.clip_norm)
-        return self.within.combine(clipped.factors[:, None] * clipped.deltas, cohort, aggregator_state)
+        return clipped.factors[:, None] * clipped.deltas
+
+
+class NotClipped(NoisyChanges):
+    def privatise(self, changes: Tensor, clients: Tensor, seed: int, round: int) -> Tensor:
+        alone = super().privatise(torch.zeros_like(changes), clients, seed, round)
+        return changes.nan_to_num() + alone
+
+
+class OneNoisePerClient(NoisyChanges):
+    """Draws the same noise in every round."""
+
+    def privatise(self, changes: Tensor, clients: Tensor, seed: int, round: int) -> Tensor:
+        return super().privatise(changes, clients, seed, 1)
+
+
+class MadeOfOthers(NoisyChanges):
+    """Takes the mean of the changes off each."""
+
+    def privatise(self, changes: Tensor, clients: Tensor, seed: int, round: int) -> Tensor:
+        clipped = clip(changes, self.clip_norm)
+        shorter = clipped.factors[:, None] * clipped.deltas
+        return super().privatise(shorter - shorter.mean(0), clients, seed, round)
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"), [(OneNoiseForAll, "once more"), (Shrinking, "whose noise depends on the data")]
+    ("fault", "told"),
+    [
+        (OneNoiseForAll, "once more"),
+        (OneNoisePerClient, "once more"),
+        (Shrinking, "whose noise depends on the data"),
+        (NotClipped, "the released message moves by"),
+        (MadeOfOthers, "differs: noisy change of client"),
+    ],
 )
 def test_a_fault_of_noisy_messages_is_found(fault: type[NoisyChanges], told: str) -> None:
     class Faulty(LocalPrivacy):
-        def aggregator(self, within: Any, run: Any) -> Any:
-            return fault(within, self.clip_norm, self.noise(run))
+        def randomiser(self, run: Any) -> NoisyChanges:
+            return fault(self.clip_norm, self.noise(run))
 
-    assert told in what(audit(with_mechanism(spec_of(private("local")), Faulty)))
+    assert told in what(audit(with_mechanism(spec_of(private("local")), Faulty), slice(0, 8, 3)))
+
+
+def test_changes_to_which_no_client_adds_noise_are_found() -> None:
+    class Faulty(LocalPrivacy):
+        def randomiser(self, run: Any) -> Any:
+            return None
+
+    found = what(audit(with_mechanism(spec_of(private("local")), Faulty), slice(1)))
+    assert "message of client" in found
+
+
+def uplink(kind: str, **fields: Any) -> Document:
+    return {"compression": {"uplink": {"kind": kind, **fields}}}
+
+
+TOP_K = uplink("top_k", k=40)
+FED_BACK = uplink("top_k", k=40, error_feedback=True)
+QSGD = uplink("qsgd", levels=4)
+BY_NORM = taking_part("importance", clients_per_round=2, by="update_norm")
+POST_PROCESSED: dict[str, tuple[Document, ...]] = {
+    "top_k": (TOP_K,),
+    "top_k, error feedback": (FED_BACK,),
+    "top_k, error feedback, feddyn": (FED_BACK, {"algorithm": {"kind": "feddyn"}}),
+    "top_k, ef21": (uplink("top_k", k=40, error_feedback=True, feedback="ef21"),),
+    "qsgd": (QSGD,),
+    "selection by norms": (BY_NORM,),
+    "selection by norms, qsgd": (BY_NORM, QSGD),
+}
+
+
+@pytest.mark.parametrize("case", POST_PROCESSED)
+def test_what_follows_local_noise_releases_nothing_more(case: str) -> None:
+    assert audit(spec_of(private("local"), *POST_PROCESSED[case])) == []
 
 
 @pytest.mark.parametrize(

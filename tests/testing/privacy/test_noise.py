@@ -77,10 +77,26 @@ class WithoutLevels(TreeMean):
 
 
 class OneNoiseForAll(NoisyChanges):
-    def combine(self, seen: Any, cohort: Any, aggregator_state: Any) -> Aggregate:
-        return super().combine(
-            seen, replace(cohort, clients=torch.zeros_like(cohort.clients)), aggregator_state
-        )
+    def privatise(self, changes: Any, clients: Any, seed: int, round: int) -> Any:
+        return super().privatise(changes, torch.zeros_like(clients), seed, round)
+
+
+class HalfNoisyChanges(NoisyChanges):
+    def privatise(self, changes: Any, clients: Any, seed: int, round: int) -> Any:
+        less = NoisyChanges(self.clip_norm, self.noise_multiplier / 2)
+        return less.privatise(changes, clients, seed, round)
+
+
+class OneNoisePerClient(NoisyChanges):
+    """Draws the same noise in every round."""
+
+    def privatise(self, changes: Any, clients: Any, seed: int, round: int) -> Any:
+        return super().privatise(changes, clients, seed, 1)
+
+
+class OneSeed(NoisyChanges):
+    def privatise(self, changes: Any, clients: Any, seed: int, round: int) -> Any:
+        return super().privatise(changes, clients, 0, round)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +109,9 @@ class OneNoiseForAll(NoisyChanges):
         ("client_level", CountWithoutNoise, "noise of clip_norm"),
         ("dp_ftrl", WithoutLevels, "noise"),
         ("local", OneNoiseForAll, "correlated"),
+        ("local", HalfNoisyChanges, "times the declared deviation"),
+        ("local", OneNoisePerClient, "correlated"),
+        ("local", OneSeed, "the same noise under another seed"),
     ],
 )
 def test_a_fault_of_the_noise_is_found(kind: str, fault: type[Any], told: str) -> None:

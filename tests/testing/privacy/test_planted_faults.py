@@ -9,12 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcore.core import Aggregate, Cohort, Vectors
 from fedcore.engine import client_by_client
 from fedcore.engine.assignment import Job
+from fedcore.engine.server import RESIDUAL
 from fedcore.engine.stages import prepare, select
 from fedcore.engine.stages.aggregate import Move
 from fedcore.engine.stages.base import Flow, RoundState
+from fedcore.engine.stages.compress import CompressChanges
+from fedcore.engine.stages.privatise import PrivatiseChanges
 from fedcore.engine.stages.remember import Remember
 from fedcore.privacy import client_level
 from fedcore.privacy.client_level import NOISE, Clipped, ClippingUpdate, PrivateMean, standard_normal
@@ -23,7 +25,17 @@ from fedcore.privacy.tree import NODE_NOISE, TreeMean
 from fedcore.systems.participation import Uniform
 from fedcore.systems.work import plan_work
 from tests.builders.specifications import Document
-from tests.testing.privacy.test_coupled import audit, private, spec_of, taking_part, what
+from tests.testing.privacy.test_coupled import (
+    BY_NORM,
+    FED_BACK,
+    QSGD,
+    TOP_K,
+    audit,
+    private,
+    spec_of,
+    taking_part,
+    what,
+)
 
 Planting = tuple[Any, str, Callable[..., Any]]
 """An object, the name of one of its functions, and the faulty one."""
@@ -119,17 +131,91 @@ def drawn_by_size() -> Planting:
     return Uniform, "sample", faulty
 
 
-def sums_without_noise() -> Planting:
-    """Aggregators that need weighted sums only get those of the clipped changes."""
-    combine = NoisyChanges.combine
+def clipped_without_noise() -> Planting:
+    """Clients send their clipped changes."""
 
-    def faulty(self: NoisyChanges, seen: Tensor, cohort: Cohort, state: Vectors) -> Aggregate:
-        sums, clipped = self.within.weighted_sums(cohort), client_level.clip(seen, self.clip_norm)
-        if sums is None:
-            return combine(self, seen, cohort, state)
-        return self.within.combine(sums @ (clipped.factors[:, None] * clipped.deltas), cohort, state)
+    def faulty(self: NoisyChanges, changes: Tensor, *_: Any) -> Tensor:
+        clipped = client_level.clip(changes, self.clip_norm)
+        return clipped.factors[:, None] * clipped.deltas
 
-    return NoisyChanges, "combine", faulty
+    return NoisyChanges, "privatise", faulty
+
+
+def aggregated_without_noise() -> Planting:
+    """Noisy changes are remembered, and the others aggregated."""
+    play = PrivatiseChanges.play
+
+    def faulty(self: PrivatiseChanges, state: RoundState, flow: Flow) -> Any:
+        state, later = play(self, state, flow)
+        return state, replace(later, change=flow.change)
+
+    return PrivatiseChanges, "play", faulty
+
+
+def entries_of_the_change_without_noise() -> Planting:
+    """The largest entries are those of the change, and have the values of the noisy one."""
+    play = CompressChanges.play
+
+    def faulty(self: CompressChanges, state: RoundState, flow: Flow) -> Any:
+        _, exact = play(self, state, replace(flow, change=flow.deltas))
+        assert exact.change is not None
+        assert flow.change is not None
+        return state, replace(exact, change=flow.change.where(exact.change != 0, 0.0))
+
+    return CompressChanges, "play", faulty
+
+
+def residual_of_the_change_without_noise() -> Planting:
+    """Error feedback keeps what was left out of the change, without its noise."""
+    play = CompressChanges.play
+
+    def faulty(self: CompressChanges, state: RoundState, flow: Flow) -> Any:
+        state, later = play(self, state, flow)
+        assert flow.change is not None
+        assert flow.deltas is not None
+        residual = later.kept[RESIDUAL] + flow.deltas - flow.change
+        return state, replace(later, kept={**later.kept, RESIDUAL: residual})
+
+    return CompressChanges, "play", faulty
+
+
+def scale_of_the_change_without_noise() -> Planting:
+    """Messages are scaled to the norm of the change."""
+    play = CompressChanges.play
+
+    def faulty(self: CompressChanges, state: RoundState, flow: Flow) -> Any:
+        state, later = play(self, state, flow)
+        assert flow.change is not None
+        assert flow.deltas is not None
+        assert later.change is not None
+        scale = flow.deltas.norm(dim=1) / flow.change.norm(dim=1)
+        return state, replace(later, change=scale[:, None] * later.change)
+
+    return CompressChanges, "play", faulty
+
+
+def norms_without_noise() -> Planting:
+    """The scheme observes the norms of changes without noise."""
+    play = select.Learn.play
+
+    def faulty(self: select.Learn, state: RoundState, flow: Flow) -> Any:
+        state, later = play(self, state, replace(flow, change=flow.deltas))
+        return state, replace(later, change=flow.change)
+
+    return select.Learn, "play", faulty
+
+
+def model_without_noise() -> Planting:
+    """The server adds the changes without noise to its model, too."""
+    play = Move.play
+
+    def faulty(self: Move, state: RoundState, flow: Flow) -> Any:
+        state, flow = play(self, state, flow)
+        assert flow.deltas is not None
+        total = flow.deltas.nan_to_num().clamp(-1, 1).sum(0)
+        return replace(state, server=replace(state.server, broadcast=state.server.broadcast + total)), flow
+
+    return Move, "play", faulty
 
 
 def noise_of_the_first_step() -> Planting:
@@ -175,7 +261,13 @@ DP_FEDAVG, DP_FTRL, LOCAL, DP_SGD = map(private, ("client_level", "dp_ftrl", "lo
         (raw_norm_in_the_optimiser, DP_FTRL, FULL, "differs: optimiser.norm"),
         (as_long_as_the_longest, DP_FEDAVG, BERNOULLI, "differs: changes of other clients"),
         (drawn_by_size, DP_FEDAVG, UNIFORM, "other clients take part"),
-        (sums_without_noise, LOCAL, FULL, "message has 0 times its declared deviation"),
+        (clipped_without_noise, LOCAL, FULL, "message has 0 times its declared deviation"),
+        (aggregated_without_noise, LOCAL, FULL, "message of client"),
+        (model_without_noise, LOCAL, FULL, "differs: broadcast"),
+        (entries_of_the_change_without_noise, {**LOCAL, **TOP_K}, FULL, "message of client"),
+        (residual_of_the_change_without_noise, {**LOCAL, **FED_BACK}, FULL, "message of client"),
+        (scale_of_the_change_without_noise, {**LOCAL, **QSGD}, FULL, "message of client"),
+        (norms_without_noise, LOCAL, BY_NORM, "differs: select.update_norm"),
         (noise_of_the_first_step, DP_SGD, FULL, "gradients that have other noise"),
         (batches_with_replacement, DP_SGD, FULL, "a sample is in 3 gradients"),
     ],
