@@ -674,12 +674,12 @@ class Algorithm:
     models: Models = Models()
     exchange: Exchange | None = None
     tuner: Tuner | None = None
-    randomiser: LocalRandomiser | None = None
     aggregator: Aggregator = Aggregator()
     server: ServerOptimiser = ServerOptimiser()
     solver: Solver = Solver()
     uplink: Compressor = Compressor()
     downlink: Compressor = Compressor()
+    randomiser: LocalRandomiser | None = None
 
     def __post_init__(self) -> None:
         """Raises TypeError if a part states what has no meaning, as a misspelt need has."""

@@ -40,7 +40,7 @@ class PrivateRun(NamedTuple):
 CHANGES: Assurances = frozenset(
     {Assurance.CHANGE_ALONE, Assurance.OWN_DATA, Assurance.AS_CLIPPED, Assurance.NOISE_FIRST}
 )
-"""Statements that every mechanism of clipped changes requires."""
+"""Statements that a mechanism requires whose server clips changes and adds noise to their sum."""
 
 
 class Release(NamedTuple):

@@ -38,12 +38,12 @@ class LocalPrivacy(Privacy):
 
         Delta_i <- Delta_i min(1, C / |Delta_i|) + N(0, z^2 C^2 I)
 
-    What follows may do anything with the noisy changes: compression of the uplink with its error feedback,
-    any `aggregator` and server optimiser, and selection by the norms of changes. Clients remember what
-    they have sent, with its noise. Neighbours are any two data sets of one client of the same size, so the sensitivity is
-    2 C; the number of samples is known to the server, as weights need it. That a client was not
-    drawn hides nothing from a server that draws it: epsilon holds for a client that takes part in
-    every round, or, of a `trace`, in the rounds in which it is listed.
+    What follows may do anything with the noisy changes: compression of the uplink with its error
+    feedback, any `aggregator` and server optimiser, and selection by the norms of changes. Clients
+    remember what they have sent, with its noise. Neighbours are any two data sets of one client of the
+    same size, so the sensitivity is 2 C; the number of samples is known to the server, as weights need
+    it. That a client was not drawn hides nothing from a server that draws it: epsilon holds for a
+    client that takes part in every round, or, of a `trace`, in the rounds in which it is listed.
     """
 
     source = (

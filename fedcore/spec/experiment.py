@@ -233,12 +233,12 @@ class ExperimentSpec(Block):
             models=models,
             exchange=self.algorithm.exchange(),
             tuner=self.algorithm.tuner(),
-            randomiser=randomiser,
             aggregator=aggregator,
             server=override or self.algorithm.server(lr),
             solver=self.local.build(),
             uplink=uplink,
             downlink=downlink,
+            randomiser=randomiser,
         )
 
     def epsilon(self, rounds: int) -> float | None:

@@ -23,7 +23,7 @@ from tests.engine.test_round import CASES, DIGITS
 
 FOLDER = Path(package.__file__).parent
 ROOT = FOLDER.parents[2]
-APART = ("attack", "arrivals")
+APART = ("attack", "arrivals", "privatise")
 """Stages that are deleted below, with what belongs to them alone."""
 COMPONENTS = ("fedcore/engine/event_queue.py", "fedcore/engine/tiers.py")
 
@@ -50,19 +50,21 @@ print(wrong, sorted(name.rpartition(".")[2] for name in loaded))
 
 
 def stored_cases() -> dict[str, Any]:
-    """Cases without attacks and asynchrony, whose values are stored."""
+    """Cases without attacks, asynchrony and local privacy, whose values are stored."""
     from tests.engine.test_round import STORED
 
     documents = {case: merged(DIGITS, changes) for case, changes in CASES.items()}
     plain = {
         case
         for case, document in documents.items()
-        if "asynchrony" not in document and "attack" not in document.get("systems", {})
+        if "asynchrony" not in document
+        and "attack" not in document.get("systems", {})
+        and document.get("privacy", {}).get("kind") != "local"
     }
     return {case: play for case, play in STORED.items() if case in plain}
 
 
-def test_a_round_without_them_needs_no_code_of_attacks_and_asynchrony(tmp_path: Path) -> None:
+def test_a_round_without_them_needs_no_code_of_attacks_asynchrony_and_local_privacy(tmp_path: Path) -> None:
     """Their stages and components are deleted, and all other cases have the values that are stored."""
     shutil.copytree(ROOT / "fedcore", tmp_path / "fedcore", ignore=shutil.ignore_patterns("__pycache__"))
     for name in [*(f"fedcore/engine/stages/{stage}.py" for stage in APART), *COMPONENTS]:
@@ -87,6 +89,8 @@ def names(document: Document) -> list[str]:
     return [stage.name for part in stages_of(specification(document)) for stage in part]
 
 
+LOCAL: Document = {"privacy": {"kind": "local", "noise_multiplier": 1.0}}
+EQUAL: Document = {"participation": {"kind": "full", "weighting": "uniform"}}
 PLAIN = ["select", "prepare", "aggregate", "move", "learn", "count", "remember"]
 
 
@@ -102,12 +106,27 @@ PLAIN = ["select", "prepare", "aggregate", "move", "learn", "count", "remember"]
         ({"compression": {"downlink": {"kind": "top_k", "ratio": 0.1}}}, set()),
         ({"systems": {"attack": {"kind": "sign_flipping"}}}, {"attack"}),
         ({"systems": {"attack": {"kind": "label_flipping"}}}, set()),
+        (LOCAL, {"privatise"}),
+        ({"privacy": {"kind": "client_level", "noise_multiplier": 1.0}, **EQUAL}, set()),
+        ({"privacy": {"kind": "example_level", "noise_multiplier": 1.0}}, set()),
     ],
 )
 def test_a_run_has_the_stages_that_its_specification_asks_for(changes: Document, more: set[str]) -> None:
     found = names(merged(DIGITS, changes))
     assert set(found) == {*PLAIN, *more}
     assert [name for name in found if name in PLAIN] == PLAIN
+
+
+def test_clients_forge_then_add_noise_and_compress_last() -> None:
+    """What is compressed, combined and remembered has its noise."""
+    changes = {
+        **LOCAL,
+        "systems": {"attack": {"kind": "sign_flipping"}},
+        "compression": {"uplink": {"kind": "top_k", "ratio": 0.1}},
+        "algorithm": {"kind": "feddyn"},
+    }
+    order = ["attack", "privatise", "compress", "aggregate", "memory"]
+    assert [name for name in names(merged(DIGITS, changes)) if name in order] == order
 
 
 def said() -> dict[str, set[str]]:
@@ -148,7 +167,7 @@ def setting(monkeypatch: pytest.MonkeyPatch, spec: ExperimentSpec) -> Iterator[t
     yield from found
 
 
-@pytest.mark.parametrize("case", sorted(CASES)[::4])
+@pytest.mark.parametrize("case", sorted({*sorted(CASES)[::4], "noise of each client, krum"}))
 def test_a_field_of_the_flow_is_set_by_the_stages_that_it_names(
     case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

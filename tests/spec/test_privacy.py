@@ -97,10 +97,13 @@ def equal(kind: str, **fields: Any) -> dict[str, Any]:
             "/privacy/accountant",
             "use `rdp`",
         ),
-        (
-            {"privacy": {"kind": "client_level", "target_epsilon": 1e5}},
-            "/privacy/target_epsilon",
-            "below 0.1",
+        *(
+            (
+                {"privacy": {"kind": kind, "target_epsilon": 1e5}},
+                "/privacy/target_epsilon",
+                "below 0.1",
+            )
+            for kind in ("client_level", "local", "example_level")
         ),
         (
             {
@@ -210,13 +213,6 @@ def test_samples_without_gradients_of_their_own_are_refused() -> None:
         ("example_level", {"algorithm": {"kind": "pfedme"}}, "/algorithm", Assurance.ONE_GRADIENT),
         # The model with the lowest loss tells which loss is lower.
         ("example_level", {"algorithm": {"kind": "ifca"}}, "/algorithm", Assurance.NOISY_GRADIENTS),
-        # The server keeps the lengths of changes without noise.
-        (
-            "local",
-            {"participation": {"kind": "importance", "clients_per_round": 2}},
-            "/participation",
-            Assurance.NOISE_FIRST,
-        ),
         # The steps of one client set the step sizes of all others.
         *(
             (
@@ -282,6 +278,16 @@ INVERSE: dict[str, Any] = {"lr_schedule": {"kind": "inverse_time", "mu": 1.0, "g
             {"kind": "local"},
             {"algorithm": {"kind": "fedaware"}, "participation": {"weighting": None}},
             26.126631,
+        ),
+        # What follows local noise is given noisy changes alone.
+        *(
+            ({"kind": "local"}, changes, 26.126631)
+            for changes in (
+                {"compression": {"uplink": {"kind": "top_k", "ratio": 0.1}}},
+                {"compression": {"uplink": {"kind": "top_k", "ratio": 0.1, "error_feedback": True}}},
+                {"compression": {"uplink": {"kind": "qsgd", "levels": 4}}},
+                {"participation": {"kind": "importance", "clients_per_round": 2}},
+            )
         ),
         ({"kind": "example_level"}, {"algorithm": {"kind": "ditto"}}, 16.801691),
         ({"kind": "example_level"}, {"algorithm": {"kind": "apfl"}}, 16.801691),
@@ -443,18 +449,25 @@ class OwnCompression(CompressorSpec):
         return OwnCompressor()
 
 
-@pytest.mark.parametrize("kind", ["client_level", "local", "example_level"])
+UNDECLARED = {
+    "/algorithm": TiltedSpec(),
+    "/aggregator": OwnMeanSpec(),
+    "/local/optimizer": OwnOptimiser(),
+    "/local/lr_schedule": OwnSchedule(mu=1, gamma=1, counts="rounds"),
+    "/participation": OwnScheme(weighting="uniform"),
+    "/systems/steps": OwnWork(value=1),
+    "/systems/attack": OwnAttack(share=0.25),
+    "/compression/uplink": OwnCompression(),
+}
+
+
 @pytest.mark.parametrize(
-    ("field", "component"),
+    ("kind", "field", "component"),
     [
-        ("/algorithm", TiltedSpec()),
-        ("/aggregator", OwnMeanSpec()),
-        ("/local/optimizer", OwnOptimiser()),
-        ("/local/lr_schedule", OwnSchedule(mu=1, gamma=1, counts="rounds")),
-        ("/participation", OwnScheme(weighting="uniform")),
-        ("/systems/steps", OwnWork(value=1)),
-        ("/systems/attack", OwnAttack(share=0.25)),
-        ("/compression/uplink", OwnCompression()),
+        (kind, field, component)
+        for kind in ("client_level", "local", "example_level")
+        for field, component in UNDECLARED.items()
+        if (kind, field) != ("local", "/compression/uplink")
     ],
 )
 def test_a_component_that_declares_nothing_is_refused(kind: str, field: str, component: Block) -> None:
@@ -473,6 +486,13 @@ def test_a_component_that_declares_nothing_is_refused(kind: str, field: str, com
     assert refused.value.pointer == field
     if (kind, field) != ("client_level", "/participation"):  # whose sampling no accountant knows
         assert "or declare what is true of yours as `assures`" in refused.value.detail
+
+
+def test_a_compressor_that_declares_nothing_is_accepted_after_local_noise() -> None:
+    """Whatever it does, it is given noisy changes alone."""
+    privacy = {"kind": "local", "noise_multiplier": 1.0}
+    spec = specification(merged(PRIVATE, {"privacy": privacy, "compression": {"uplink": OwnCompression()}}))
+    assert spec.epsilon(4) == pytest.approx(26.126631, rel=1e-6)
 
 
 def test_a_component_that_declares_what_is_required_is_accepted() -> None:

@@ -193,12 +193,12 @@ VERDICTS: Mapping[str, Mapping[str, str]] = {
     "participation": {
         "accepted": "full",
         "F /participation": "uniform bernoulli",
-        "CF /participation": "with_replacement by_share without_replacement fedcs",
+        # Norms of changes that clients send by `local` have their noise.
+        "CF /participation": "with_replacement by_share without_replacement fedcs importance+update_norm",
         "C /participation": "cyclic trace",
         "CF /participation, L CHANGE_ALONE, E NOISY_GRADIENTS": (
             "power_of_choice importance oort divfl power_of_choice+stored"
         ),
-        "CF /participation, L NOISE_FIRST": "importance+update_norm",
     },
     "aggregator": {
         "CF /aggregator": (
@@ -245,7 +245,8 @@ VERDICTS: Mapping[str, Mapping[str, str]] = {
     },
     "uplink": {
         "accepted": "none",
-        "CFL AS_CLIPPED": "top_k rand_k qsgd natural sign ef21",
+        # `local` adds its noise before compression, which is then given noisy changes alone.
+        "CF AS_CLIPPED": "top_k rand_k qsgd natural sign ef21",
     },
     "downlink": {
         "accepted": "none top_k rand_k qsgd natural sign",

@@ -16,9 +16,7 @@ class PrivatiseChanges(RoundStage):
         assert randomiser is not None
         assert flow.cohort is not None
         assert flow.trained is not None
-        noisy = randomiser.privatise(
-            flow.trained.delta, flow.cohort.clients, flow.context.seed, flow.number
-        )
+        noisy = randomiser.privatise(flow.trained.delta, flow.cohort.clients, flow.context.seed, flow.number)
         if stays is not None:
             noisy = noisy.masked_fill(stays, 0.0)  # what does not travel is not compressed either
         # `deltas`, which measures read, stay as they were computed.

@@ -395,6 +395,7 @@ class RandomiserOnTape(LocalRandomiser):
     """Is given `own` before the arguments of `privatise`."""
 
     def privatise(self, changes: Tensor, clients: Tensor, seed: int, round: int) -> Tensor:
+        """The messages that the audit goes on with."""
         return self.send(self.own, changes, clients, seed, round)
 
 

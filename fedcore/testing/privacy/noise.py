@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import stats
-from torch import Tensor
 
 from fedcore.core import Aggregator, Cohort
 from fedcore.privacy.base import DIRECTION, MESSAGE, Privacy, PrivateRun
