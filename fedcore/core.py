@@ -249,7 +249,7 @@ class Rule(Declaring):
     """
     remembers: ClassVar[Remembers] = "decoded"
     """`decoded` if memory must agree with what the server has received: `remember` is then given the change
-    as the server decoded it. `trained`: it is given the exact one, and reads no next model.
+    as the server decoded it. `trained`: it is given the one before compression, and reads no next model.
     """
 
     def needs(self) -> frozenset[Need]:
@@ -298,7 +298,8 @@ class Rule(Declaring):
         """The client's memory at the end of a round, by the names of `memory`, given what it has `sent`.
 
         `delta` [..., D] is the change that `remembers` says; if the compressor sends the rest later
-        (`Compressor.telescopes`), it is the exact one. x [D] is the next model, for rules that need it.
+        (`Compressor.telescopes`), it is the one before compression. Either has the noise of a
+        `LocalRandomiser`. x [D] is the next model, for rules that need it.
         """
         return {}
 
@@ -477,7 +478,7 @@ class Solver(Declaring):
 
 @dataclass(frozen=True)
 class LocalRandomiser:
-    """What clients do to their changes before they send them: local differential privacy."""
+    """Noise that clients add to their changes before they send them: local differential privacy."""
 
     def privatise(self, changes: Tensor, clients: Tensor, seed: int, round: int) -> Tensor:
         """The noisy changes [M, D] that `clients` [M] send in a round, counted from 1, in place of their

@@ -118,7 +118,7 @@ def test_a_run_has_the_stages_that_its_specification_asks_for(changes: Document,
 
 
 def test_clients_forge_then_add_noise_and_compress_last() -> None:
-    """What is compressed, combined and remembered has its noise."""
+    """Compression, aggregation and memory are given noisy changes."""
     changes = {
         **LOCAL,
         "systems": {"attack": {"kind": "sign_flipping"}},

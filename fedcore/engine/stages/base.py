@@ -128,7 +128,9 @@ class Flow:
     cohort: Cohort | None = None
     """`prepare`"""
     trained: ClientUpdate | None = None
-    """What clients meant to send; None if changes were only summed. `train`, `attack`, `privatise`"""
+    """The updates that clients meant to send; None if changes were only summed. `train`, `attack`,
+    `privatise`
+    """
     deltas: Tensor | None = None
     """[M, D] their changes without noise, where measures or a stage need each. `train`, `attack`"""
     sums: Tensor | None = None
