@@ -20,4 +20,4 @@ class PrivatiseChanges(RoundStage):
         if stays is not None:
             noisy = noisy.masked_fill(stays, 0.0)  # what does not travel is not compressed either
         # `deltas`, which measures read, stay as they were computed.
-        return state, replace(flow, trained=replace(flow.trained, delta=noisy), change=noisy)
+        return state, replace(flow, trained=replace(flow.trained, delta=noisy), change=noisy, settled=noisy)
