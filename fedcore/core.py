@@ -481,8 +481,8 @@ class LocalRandomiser:
     """Noise that clients add to their changes before they send them: local differential privacy."""
 
     def privatise(self, changes: Tensor, clients: Tensor, seed: int, round: int) -> Tensor:
-        """The noisy changes [M, D] that `clients` [M] send in a round, counted from 1, in place of their
-        `changes` [M, D]; each is made of that client's change alone.
+        """The noisy changes [M, D'] that `clients` [M] send in a round, counted from 1, in place of what
+        travels of their `changes` [M, D']; each is made of that client's change alone.
 
         Random numbers are from streams keyed by `seed`, `round` and client.
         """

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from fedcore.core import at_place, sent_part
 from fedcore.engine.stages.base import Flow, RoundStage, RoundState
 
 
@@ -12,12 +13,13 @@ class PrivatiseChanges(RoundStage):
     reads_each = True
 
     def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
-        randomiser, stays = flow.context.algorithm.randomiser, flow.context.algorithm.models.stays
+        randomiser, models = flow.context.algorithm.randomiser, flow.context.algorithm.models
         assert randomiser is not None
         assert flow.cohort is not None
         assert flow.trained is not None
-        noisy = randomiser.privatise(flow.trained.delta, flow.cohort.clients, flow.context.seed, flow.number)
-        if stays is not None:
-            noisy = noisy.masked_fill(stays, 0.0)  # what does not travel is not compressed either
+        sent = sent_part(models, flow.trained.delta)
+        noisy = at_place(
+            models, randomiser.privatise(sent, flow.cohort.clients, flow.context.seed, flow.number)
+        )
         # `deltas`, which measures read, stay as they were computed.
         return state, replace(flow, trained=replace(flow.trained, delta=noisy), change=noisy, settled=noisy)
