@@ -259,7 +259,7 @@ class CoupledAudit(Simulation):
         """Release what clients send, which is `own` noise added to `changes`."""
         declared = self._privacy.released(self._run, {})[MESSAGE]
         messages = own.privatise(changes, clients, seed, round)
-        if tape.history is None:
+        if tape.history is None and changes.shape[1]:  # else nothing travels
             alone, again, alone_again = (
                 own.privatise(given, clients, drawn, round)
                 for given, drawn in (

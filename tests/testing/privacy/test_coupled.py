@@ -437,6 +437,10 @@ POST_PROCESSED: dict[str, tuple[Document, ...]] = {
     "top_k, error feedback, feddyn": (FED_BACK, {"algorithm": {"kind": "feddyn"}}),
     "top_k, ef21": (uplink("top_k", k=40, error_feedback=True, feedback="ef21"),),
     "qsgd": (QSGD,),
+    "nothing travels": (
+        {"algorithm": {"kind": "fedrep", "body_steps": 0}},
+        {"problem": {"model": {"kind": "mlp", "hidden": [2]}}},
+    ),
     "selection by norms": (BY_NORM,),
     "selection by norms, qsgd": (BY_NORM, QSGD),
 }
