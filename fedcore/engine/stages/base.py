@@ -128,7 +128,7 @@ class Flow:
     cohort: Cohort | None = None
     """`prepare`"""
     trained: ClientUpdate | None = None
-    """The updates that clients meant to send; None if changes were only summed. `train`, `attack`,
+    """Messages that the clients meant to send; None if changes were only summed. `train`, `attack`,
     `privatise`
     """
     deltas: Tensor | None = None

@@ -267,7 +267,7 @@ DP_FEDAVG, DP_FTRL, LOCAL, DP_SGD = map(private, ("client_level", "dp_ftrl", "lo
         (entries_of_the_change_without_noise, {**LOCAL, **TOP_K}, FULL, "message of client"),
         (residual_of_the_change_without_noise, {**LOCAL, **FED_BACK}, FULL, "message of client"),
         (scale_of_the_change_without_noise, {**LOCAL, **QSGD}, FULL, "message of client"),
-        (norms_without_noise, LOCAL, BY_NORM, "differs: select.update_norm"),
+        (norms_without_noise, LOCAL, BY_NORM, "differs: own.select.update_norm"),
         (noise_of_the_first_step, DP_SGD, FULL, "gradients that have other noise"),
         (batches_with_replacement, DP_SGD, FULL, "a sample is in 3 gradients"),
     ],
