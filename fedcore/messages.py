@@ -6,9 +6,12 @@ Traffic is counted, plans are made and privacy is judged from these declarations
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fedcore.core import Algorithm, Compressor, parameters_sent
+
+if TYPE_CHECKING:
+    from fedcore.systems.participation import Participation
 
 Way = Literal["up", "down"]
 Reveals = Literal["nothing", "change", "vector", "gradient", "loss", "choice", "statistics"]
@@ -55,6 +58,20 @@ def messages_of(algorithm: Algorithm, dim: int, statistics: int = 0) -> tuple[Ro
     parameters travel; `statistics` S go with each model.
     """
     return (*_down(algorithm, dim, statistics), *_exchanged(algorithm, dim), *_up(algorithm, dim, statistics))
+
+
+def answer_of(scheme: Participation, dim: int) -> RoundMessage | None:
+    """The answer that a scheme asks of each candidate before it selects; None if it asks for none."""
+    question = scheme.asks() if scheme.selects() else None
+    if question is None:
+        return None
+    one: Reveals = "loss" if question == "loss" else "gradient"
+    return RoundMessage("answer of a candidate", "up", 1 if one == "loss" else dim, one, when="before")
+
+
+def report_of(scheme: Participation) -> RoundMessage | None:
+    """The report that a scheme wants of each client that takes part; None if it wants none."""
+    return RoundMessage("reported loss", "up", 1, "loss") if "loss" in scheme.observes() else None
 
 
 def _down(algorithm: Algorithm, dim: int, statistics: int) -> Iterator[RoundMessage]:

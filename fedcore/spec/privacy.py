@@ -14,7 +14,7 @@ from fedcore.core import Aggregator, Algorithm, Compressor, Rule, Solver
 from fedcore.data.augment import TRANSFORMS, Transform
 from fedcore.errors import SpecificationError
 from fedcore.families import Family
-from fedcore.messages import Reveals, messages_of
+from fedcore.messages import Reveals, answer_of, messages_of, report_of
 from fedcore.models.base import BatchNormPolicy
 from fedcore.privacy import Privacy, PrivateRun
 from fedcore.privacy.base import SAMPLES_TOGETHER
@@ -180,10 +180,10 @@ def of_aggregator(aggregator: Aggregator) -> Assurances:
 
 def of_participation(participation: Participation) -> Assurances:
     """Statements of a scheme, less what it announces to ask and observe."""
-    found, observed = find_assurances(participation), participation.observes()
-    if participation.asks() is not None or "loss" in observed:
-        found -= MESSAGES
-    return found - {Assurance.NOISE_FIRST} if "update_norm" in observed else found
+    found = find_assurances(participation)
+    for message in (answer_of(participation, 1), report_of(participation)):
+        found -= frozenset() if message is None else REVEALED.get(message.reveals, MESSAGES)
+    return found - {Assurance.NOISE_FIRST} if "update_norm" in participation.observes() else found
 
 
 def _losses(systems: Systems, participation: Participation) -> Iterator[AssuringPart]:

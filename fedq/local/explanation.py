@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from fedcore.core import Algorithm
 from fedcore.engine.stages import stages_of
 from fedcore.engine.stages.base import RoundStage
-from fedcore.messages import messages_of
+from fedcore.messages import answer_of, messages_of, report_of
 from fedcore.privacy import PRIVACY
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.privacy import parts_of
@@ -122,6 +122,10 @@ def _messages(spec: ExperimentSpec, built: Algorithm, word: int) -> list[Explain
             when=one.when,
             rounds=one.rounds,
         )
-        for one in messages_of(built, dimension(spec.problem))
-        if one.numbers
+        for one in (
+            answer_of(spec.participation, dimension(spec.problem)),
+            *messages_of(built, dimension(spec.problem)),
+            report_of(spec.participation),
+        )
+        if one is not None and one.numbers
     ]

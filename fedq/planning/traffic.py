@@ -7,7 +7,7 @@ from operator import mul
 from statistics import fmean
 
 from fedcore.core import Algorithm
-from fedcore.messages import DENSE, messages_of, total_bytes
+from fedcore.messages import DENSE, answer_of, messages_of, report_of, total_bytes
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.problem import dimension, population
 
@@ -33,7 +33,7 @@ def informed_clients(spec: ExperimentSpec) -> float:
     candidates if these are asked for a value.
     """
     scheme, availability = spec.participation, spec.systems.availability
-    if not scheme.selects() or scheme.asks() is None:
+    if answer_of(scheme, 1) is None:
         return drawn_clients(spec)
     clients = population(spec.problem)
     counts = [clients] if availability is None else availability.counts(clients)
@@ -72,11 +72,9 @@ def bytes_up(spec: ExperimentSpec, algorithm: Algorithm, arrived: float, word: i
 
 def _reported_bytes(spec: ExperimentSpec, arrived: float, dim: int, word: int) -> float:
     """Bytes per round of the values that candidates and participants report for the selection."""
-    scheme = spec.participation
-    reported = arrived * word if "loss" in scheme.observes() else 0.0
-    if not scheme.selects() or scheme.asks() is None:
-        return reported
-    return reported + informed_clients(spec) * word * (1 if scheme.asks() == "loss" else dim)
+    answer, report = answer_of(spec.participation, dim), report_of(spec.participation)
+    asked = 0.0 if answer is None else informed_clients(spec) * answer.size(DENSE, word)
+    return asked + (0.0 if report is None else arrived * report.size(DENSE, word))
 
 
 def bytes_down(spec: ExperimentSpec, algorithm: Algorithm, drawn: float, arrived: float, word: int) -> float:

@@ -43,8 +43,11 @@ ALSO = {
     "fedper": {"algorithms/personal_layers.py", "core.py"},
     "lg_fedavg": {"algorithms/personal_layers.py", "core.py"},
     "fedrep": {"algorithms/personal_layers.py", "core.py"},
+    "ifca": {"algorithms/aggregators.py", "core.py"},
 }
-"""Min-norm points and projections are found on the host; personal parameters are counted once."""
+"""Min-norm points and projections are found on the host; personal parameters are counted; changes are divided
+by the models that clients trained, after they did.
+"""
 
 
 def trained(spec: ExperimentSpec, device: str) -> Tensor:

@@ -13,9 +13,10 @@ from fedcore.engine.assignment import RoundTiming
 from fedcore.engine.model_choice import choose_models, full_gradients, lowest_losses
 from fedcore.engine.stages.base import CommonStart, Flow, RoundStage, RoundState, SelectedCohort
 from fedcore.engine.timing import estimate_timing, speed_of
+from fedcore.messages import DENSE, RoundMessage, answer_of, report_of
 from fedcore.systems.clock import TimedRound, apply_deadline
 from fedcore.systems.cohorts import draw, iterate_factor, select, weights
-from fedcore.systems.participation.base import Outcome, Question, RoundFacts, SelectionState
+from fedcore.systems.participation.base import Outcome, RoundFacts, SelectionState
 from fedcore.systems.work import plan_work
 
 if TYPE_CHECKING:
@@ -86,12 +87,12 @@ def select_cohort(context: RunContext, server: ServerState, traffic: Traffic, ro
     facts = RoundFacts(round, problem.share, problem.sizes, estimate)
     received, bytes_up, bytes_down, evaluations = None, 0, 0, 0
     if scheme.selects():
-        answers, question = None, scheme.asks()
-        if question is not None:
+        answers, answer = None, answer_of(scheme, problem.dim)
+        if answer is not None:
             received = traffic.down(drawn.clients, round)
             bytes_down, evaluations = int(received.sum()), len(drawn.clients)
-            bytes_up = evaluations * word * (1 if question == "loss" else problem.dim)
-            answers = _answers(context, x, drawn.clients, question)
+            bytes_up = evaluations * answer.size(DENSE, word)
+            answers = _answers(context, x, drawn.clients, answer)
         candidates = drawn.clients
         drawn = select(scheme, drawn, answers, server.own[Select.name], facts, seed)
         if received is not None:
@@ -107,9 +108,9 @@ def select_cohort(context: RunContext, server: ServerState, traffic: Traffic, ro
         busy = np.minimum(each, seconds).sum() / seconds if seconds else len(each)
         timing, client_seconds = RoundTiming(float(busy), len(each)), each[arrives]
     losses, arrived = None, drawn[arrives]
-    if "loss" in scheme.observes():
+    if (report := report_of(scheme)) is not None:
         losses = lowest_losses(problem, context.algorithm.models, x, arrived.clients)
-        bytes_up, evaluations = bytes_up + word * len(losses), evaluations + len(losses)
+        bytes_up, evaluations = bytes_up + len(losses) * report.size(DENSE, word), evaluations + len(losses)
     return SelectedCohort(
         arrived=arrived,
         drawn=len(drawn.clients),
@@ -132,10 +133,10 @@ def _reachable(context: RunContext, server: ServerState, round: int) -> Reachabl
     return context.availability.reachable_at(server.seconds, len(context.problem.share), context.seed, round)
 
 
-def _answers(context: RunContext, x: Tensor, clients: Ids, question: Question) -> Floats:
+def _answers(context: RunContext, x: Tensor, clients: Ids, answer: RoundMessage) -> Floats:
     """Losses [m] of the candidates at x [D], or the distances [m, m] between their gradients."""
     models, problem = context.algorithm.models, context.problem
-    if question == "loss":
+    if answer.reveals == "loss":
         return lowest_losses(problem, models, x, clients)
     gradients = full_gradients(problem, choose_models(problem, models, x, clients).x, clients).double()
     distances: Floats = torch.cdist(gradients, gradients, compute_mode="donot_use_mm_for_euclid_dist").numpy(

@@ -158,6 +158,7 @@ COMMAND_LINES = {
     "new": "{family} mine",
     "open": "{nothing}",
     "pause": "{nothing}",
+    "explain": "{spec}",
     "plan": "{spec}",
     "presets": "{nothing}",
     "queue": "",
