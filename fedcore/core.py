@@ -227,7 +227,7 @@ class Rule(Declaring):
             ("direction", "gradient"), "`def affine_form(self): return None`", base_is_careful=True
         ),
         "gradients_per_step": Statement(("gradient",), "how often it calls `at`"),
-        "shared": Statement(("sends",), "the names of what it returns"),
+        "sent": Statement(("sends",), "the names of what it returns"),
         "remembers": Statement(("remember",), '`remembers = "decoded"`', base_is_careful=True),
     }
     assures: ClassVar[Assurances] = frozenset(
@@ -244,9 +244,9 @@ class Rule(Declaring):
     memory: ClassVar[tuple[str, ...]] = ()
     """Names of the vectors [D] that each client keeps; they start at zero unless `start` differs."""
     shared: ClassVar[tuple[str, ...]] = ()
-    """Names of the vectors [D] that the server broadcasts beside x, and that clients `send`; they start at
-    zero.
-    """
+    """Names of the vectors [D] that the server broadcasts beside x; they start at zero."""
+    sent: ClassVar[tuple[str, ...]] = ()
+    """Names of the vectors [D] that clients send beside their changes."""
     remembers: ClassVar[Remembers] = "decoded"
     """`decoded` if memory must agree with what the server has received: `remember` is then given the change
     as the server decoded it. `trained`: it is given the one before compression, and reads no next model.
@@ -290,7 +290,7 @@ class Rule(Declaring):
 
     def sends(self, delta: Tensor, context: ClientContext) -> Vectors:
         """Vectors [..., D] that a client sends beside its exact change `delta` [..., D], by the names of
-        `shared`.
+        `sent`.
         """
         return {}
 
@@ -303,8 +303,10 @@ class Rule(Declaring):
         """
         return {}
 
-    def move_shared(self, shared: Vectors, sent: Vectors, cohort: Cohort) -> Vectors:
-        """The shared vectors [D] after the server has received `sent` [M, D]."""
+    def move_shared(self, shared: Vectors, sent: Vectors, cohort: Cohort, aggregate: Aggregate) -> Vectors:
+        """The shared vectors [D] after the server has received what the cohort has `sent`, [M, D] each, and
+        made its changes the `aggregate`, which may be all that it needs.
+        """
         return shared
 
 
@@ -685,7 +687,7 @@ class Algorithm:
     def __post_init__(self) -> None:
         """Raises TypeError if a part states what has no meaning, as a misspelt need has."""
         rule, models = self.rule, self.models
-        for part, name in ((rule, "memory"), (rule, "shared"), (models, "memory")):
+        for part, name in ((rule, "memory"), (rule, "shared"), (rule, "sent"), (models, "memory")):
             stated = getattr(part, name)
             if not isinstance(stated, tuple) or not all(isinstance(each, str) for each in stated):
                 raise TypeError(

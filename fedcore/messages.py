@@ -112,8 +112,8 @@ def _up(algorithm: Algorithm, dim: int, statistics: int) -> Iterator[RoundMessag
     sent, through = parameters_sent(algorithm.models, dim), algorithm.exchange is None
     yield RoundMessage("change", "up", sent, "change", compressed=through)
     yield RoundMessage("statistics", "up", statistics, "statistics" if statistics else "nothing")
-    for name in algorithm.rule.shared:
-        yield RoundMessage(f"shared {name}", "up", sent, "vector")
+    for name in algorithm.rule.sent:
+        yield RoundMessage(name, "up", sent, "vector")
     if "losses" in algorithm.aggregator.needs():
         yield RoundMessage("loss", "up", 1, "loss")
     if algorithm.models.kept > 1:

@@ -82,7 +82,7 @@ OWN: dict[str, tuple[type[Any], tuple[str, ...], str]] = {
     "direction": (Proximal, ("direction",), "affine_form"),
     "gradient": (Proximal, ("gradient", "gradients_per_step"), "affine_form"),
     "count": (Rule, ("gradient",), "gradients_per_step"),
-    "sends": (Rule, ("sends",), "shared"),
+    "sends": (Rule, ("sends",), "sent"),
     "remember": (ControlVariates, ("remember",), "remembers"),
     "models": (Models, ("taken",), "plain"),
     "step": (Solver, ("step",), "momentum_form"),

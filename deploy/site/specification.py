@@ -69,7 +69,7 @@ def _algorithms() -> str:
     for member in ALGORITHMS:
         spec = member.model_validate({"kind": kind_of(member), **member.example})
         rule = spec.rule()
-        sent = [*map(code, rule.shared), *(["full gradient"] if spec.exchange() else [])]
+        sent = [*map(code, rule.sent), *(["full gradient"] if spec.exchange() else [])]
         weights = "its own" if member.own_weights else member.weighting or "of the scheme"
         kept = ", ".join(map(code, (*rule.memory, *spec.models().memory)))
         rows.append(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.assurance import Assurance
 from fedcore.block import Decay
-from fedcore.core import ClientContext, Cohort, Need, Rule, Vectors
+from fedcore.core import Aggregate, ClientContext, Cohort, Need, Rule, Vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,7 +19,7 @@ class ServerMomentum(Rule):
     """y <- y - eta ((1 - beta) g_i(y) + beta m), with the momentum m of the server."""
 
     assures = Rule.assures - {Assurance.CHANGE_ALONE, Assurance.NOISY_GRADIENTS}
-    shared = ("momentum",)
+    shared = sent = ("momentum",)
 
     beta: float = 0.9
 
@@ -33,7 +33,7 @@ class ServerMomentum(Rule):
         assert context.full_gradient is not None
         return {"momentum": context.full_gradient}
 
-    def move_shared(self, shared: Vectors, sent: Vectors, cohort: Cohort) -> Vectors:
+    def move_shared(self, shared: Vectors, sent: Vectors, cohort: Cohort, aggregate: Aggregate) -> Vectors:
         mean = cohort.mean(sent["momentum"])
         return {"momentum": (1 - self.beta) * mean + self.beta * shared["momentum"]}
 

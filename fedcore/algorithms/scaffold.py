@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.assurance import Assurance
-from fedcore.core import AffineForm, ClientContext, Cohort, Need, Remembers, Rule, Vectors
+from fedcore.core import AffineForm, Aggregate, ClientContext, Cohort, Need, Remembers, Rule, Vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,7 +29,7 @@ class ControlVariates(Rule):
 
     assures = Rule.assures - {Assurance.CHANGE_ALONE}
     memory: ClassVar[tuple[str, ...]] = ("control",)
-    shared = ("control",)
+    shared = sent = ("control",)
     remembers: ClassVar[Remembers] = "trained"
 
     estimate: Literal["anchor", "steps"] = "steps"
@@ -52,7 +52,7 @@ class ControlVariates(Rule):
     def remember(self, delta: Tensor, sent: Vectors, x: Tensor, context: ClientContext) -> Vectors:
         return {"control": context.memory["control"] + sent["control"]}
 
-    def move_shared(self, shared: Vectors, sent: Vectors, cohort: Cohort) -> Vectors:
+    def move_shared(self, shared: Vectors, sent: Vectors, cohort: Cohort, aggregate: Aggregate) -> Vectors:
         changes = sent["control"]
         change = cohort.share @ changes if self.mean == "share" else changes.sum(0) / cohort.population
         return {"control": shared["control"] + change}

@@ -180,12 +180,13 @@ def exercise(
     """
     rule, context, cohort, aggregator = parts.rule, parts.context, parts.cohort, parts.aggregator
     made = list(_client_outputs(parts, parts.grad, parts.y, context, after).values())
-    shared = rule.move_shared(context.shared, parts.program.finish(parts.y, context).shared, cohort)
-    after(rule.move_shared)
     sums = aggregator.weighted_sums(cohort)
     seen = parts.deltas if sums is None else sums @ parts.deltas
     combined = aggregator.combine(seen, cohort, aggregator.start(parts.x) if start is None else start)
     after(aggregator.combine)
+    sent = parts.program.finish(parts.y, context).shared
+    shared = rule.move_shared(context.shared, sent, cohort, combined)
+    after(rule.move_shared)
     move, _ = parts.server.step(parts.x, _server_state(parts) if state is None else state)
     after(parts.server.step)
     made += [(vector, rule.move_shared) for vector in shared.values()]
@@ -392,8 +393,9 @@ def declared_memory_is_what_is_used(subject: Subject) -> None:
     kept = rule.remember(update.delta, update.shared, parts.x, parts.seen)
     _check_names("memory", rule.memory, kept, rule.remember)
     _check_names("memory", models.memory, models.remember(parts.y, context), models.remember)
-    _check_names("shared", rule.shared, update.shared, rule.sends)
-    moved = rule.move_shared(context.shared, update.shared, parts.cohort)
+    _check_names("sent", rule.sent, update.shared, rule.sends)
+    combined = combine(parts.aggregator, parts.deltas, parts.cohort)
+    moved = rule.move_shared(context.shared, update.shared, parts.cohort, combined)
     _check_names("shared", rule.shared, moved, rule.move_shared)
     for part in (rule, models):
         strangers = part.start(parts.x).keys() - set(part.memory)
@@ -556,7 +558,7 @@ def _client_outputs(
         "step_size_scale times a vector": (scale, rule.step_size_scale),
         **{f"memory {name!r}": (value, models.remember) for name, value in update.memory.items()},
         **{f"memory {name!r}": (value, rule.remember) for name, value in kept.items()},
-        **{f"shared {name!r}": (value, rule.sends) for name, value in update.shared.items()},
+        **{f"sent {name!r}": (value, rule.sends) for name, value in update.shared.items()},
     }
 
 

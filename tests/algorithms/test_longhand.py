@@ -3,14 +3,18 @@ quadratics with unequal steps.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from torch import Tensor
 
-from fedcore import ExperimentSpec, run
+from fedcore import ExperimentSpec, Simulation, run
+from fedcore.algorithms.base import AlgorithmSpec
+from fedcore.core import Aggregate, ClientContext, Cohort, Rule, Vectors
 from fedcore.data.plan import mini_batches
 from fedcore.systems.cohorts import draw
 from fedcore.systems.work import Work
@@ -527,3 +531,62 @@ def test_fedsvrg_compares_each_mini_batch_at_both_models(engine: str) -> None:
         x = np.mean(models, axis=0)
         expected.append(x)
     np.testing.assert_allclose([report.extra["x"] for report in run(spec)], expected, rtol=0, atol=1e-10)
+
+
+@dataclass(frozen=True)
+class ServerDirection(Rule):
+    """y <- y - eta (alpha g_i(y) + (1 - alpha) Delta), Delta = -(mean of the last changes) / (eta tau): Xu
+    et al., FedCM: Federated Learning with Client-level Momentum, 2021, Algorithm 2.
+    """
+
+    shared = ("moved",)
+    alpha: float = 0.3
+
+    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
+        return self.alpha * grad - (1 - self.alpha) * context.shared["moved"] / (context.lr * STEPS_OF_ALL)
+
+    def move_shared(self, shared: Vectors, sent: Vectors, cohort: Cohort, aggregate: Aggregate) -> Vectors:
+        return {"moved": aggregate.direction}
+
+
+class FedCm(AlgorithmSpec):
+    """Momentum that the server knows from the changes alone."""
+
+    source = "Xu et al., FedCM, 2021"
+    fixed_point = "a surrogate optimum"
+
+    kind: Literal["fedcm"] = "fedcm"
+
+    def rule(self) -> Rule:
+        return ServerDirection()
+
+
+STEPS_OF_ALL = 4
+
+
+@pytest.mark.parametrize("engine", ["reference", "parallel", "vectorised"])
+def test_a_rule_whose_server_moves_by_the_aggregate_sends_what_fedavg_does(engine: str) -> None:
+    common: Document = {
+        "local": {"lr": ETA, "steps": STEPS_OF_ALL},
+        "systems": {"steps": None},
+        "participation": {"kind": "full", "weighting": "uniform"},
+        "execution": {"engine": engine},
+        "rounds": 4,
+    }
+    simulation = Simulation(specification(QUADRATIC, algorithm=FedCm(), **common), 0)
+    fedavg = Simulation(specification(QUADRATIC, algorithm={"kind": "fedavg"}, **common), 0)
+    job = simulation.begin().job
+    assert job is not None
+    assert job.sums is not None, "no change of a client is needed"
+    x, momentum = simulation._server.x.numpy().copy(), np.zeros(3)
+    for _ in range(4):
+        ends = []
+        for i in range(4):
+            y = x.copy()
+            for _ in range(STEPS_OF_ALL):
+                y = y - ETA * (0.3 * gradient(i, y) + 0.7 * momentum)
+            ends.append(y)
+        moved = np.mean(ends, axis=0) - x
+        x, momentum = x + moved, -moved / (ETA * STEPS_OF_ALL)
+        assert simulation.advance().bytes_up == fedavg.advance().bytes_up
+        np.testing.assert_allclose(simulation._server.x.numpy(), x, rtol=0, atol=1e-12)

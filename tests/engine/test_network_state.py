@@ -432,7 +432,7 @@ def test_the_accuracy_on_any_samples_is_that_of_the_model_that_is_saved(policy: 
 class Recording(Rule):
     """Each method leaves a mark that depends on what it was given."""
 
-    shared = ("mark",)
+    shared = sent = ("mark",)
 
     def gradient(self, at: Callable[[Tensor], Tensor], y: Tensor, context: ClientContext) -> Tensor:
         return at(y) + context.x

@@ -102,7 +102,7 @@ class _Cohort:
         self._offsets = offsets(rule, assignment.local).contiguous() if has_offset(rule) else None
         self._sizes = assignment.sizes.first_of(int(assignment.steps.max()))
         # Nearly all rules send y - x as it is, which then is all that is written.
-        self._only_delta = not (rule.shared or models.memory) and models.stays is None
+        self._only_delta = not (rule.sent or models.memory) and models.stays is None
 
     def tasks(self, net: Network, models: Sequence[Numbers]) -> tuple[Tasks, Ids]:
         """Return a task per client by descending work, the start of each group, and the end of the

@@ -17,21 +17,26 @@ if TYPE_CHECKING:
 
 
 class MoveShared(RoundStage):
-    """Move the vectors that the rule shares, by what clients have sent for them."""
+    """Move the vectors that the rule shares, by the aggregate."""
 
     name = "shared"
-    reads_each = True
 
     def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
-        server, cohort, dropped = state.server, _counted(flow), flow.dropped
-        assert flow.trained is not None
-        sent = flow.trained.shared
+        server, cohort, dropped, aggregate = state.server, _counted(flow), flow.dropped, flow.aggregate
+        assert aggregate is not None
+        sent = {} if flow.trained is None else flow.trained.shared
         if dropped is not None:
             sent = {name: vectors[~dropped] for name, vectors in sent.items()}
         if not len(cohort.clients):
             return state, flow
-        shared = flow.context.algorithm.rule.move_shared(server.shared, sent, cohort)
+        shared = flow.context.algorithm.rule.move_shared(server.shared, sent, cohort, aggregate)
         return replace(state, server=replace(server, shared=shared)), flow
+
+
+class MoveSharedBySent(MoveShared):
+    """Move the vectors that the rule shares, by what clients have sent for them."""
+
+    reads_each = True
 
 
 class AverageStatistics(RoundStage):
