@@ -180,3 +180,45 @@ def test_clusters_run_beside_every_aggregator(member: type[AggregatorSpec]) -> N
 
     runs.resumes_at_every_round(make)
     runs.engines_agree(make)
+
+
+@dataclass(frozen=True)
+class Restless(Aggregator):
+    """Moves the model in every round, also where no client arrives."""
+
+    moves_alone = True
+
+    def weighted_sums(self, cohort: Cohort) -> None:
+        return None
+
+    def combine(self, deltas: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
+        return Aggregate(deltas.new_ones(deltas.shape[1]), cohort.weights, aggregator_state)
+
+
+class RestlessSpec(AggregatorSpec):
+    """One step along ones in each round."""
+
+    averages_models = True
+
+    kind: Literal["restless"] = "restless"
+
+    def build(self) -> Aggregator:
+        return Restless()
+
+
+@pytest.mark.parametrize("kind", ["uniform", "without_replacement"])
+def test_a_round_without_clients_adds_its_direction_to_the_model_as_it_is(kind: str) -> None:
+    """Also under a scheme that scales the model by the weights of those that arrive, which are none."""
+    simulation = Simulation(
+        specification(
+            QUADRATIC,
+            aggregator=RestlessSpec(),
+            participation={"kind": kind, "clients_per_round": 2},
+            systems={"stragglers": {"fraction": 1.0, "policy": "drop"}},
+            rounds=1,
+        ),
+        seed=0,
+    )
+    before = simulation._server.x.clone()
+    assert simulation.advance().local_steps == 0
+    assert torch.equal(simulation._server.x, before + 1)

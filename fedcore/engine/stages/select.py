@@ -52,7 +52,7 @@ class Select(RoundStage):
             weights=weight,
             starts=(start,),
             statistics=server.statistics,
-            factor=iterate_factor(context.spec.participation, weight),
+            factor=iterate_factor(context.spec.participation, weight) if len(weight) else 1.0,
             each=flow.each or "update_norm" in context.spec.participation.observes(),
         )
 
