@@ -72,7 +72,8 @@ class EachModel(Aggregator):
         return replace(self, within=self.within.of_round(seed, round))
 
     def start(self, x: Tensor) -> Vectors:
-        parts = [*x.view(self.models.kept, -1), *([] if self.models.common is None else [x[: self._dim(x)]])]
+        models = x.view(self.models.kept, -1)
+        parts = [*models, *([] if self.models.common is None else [models[0]])]
         return {
             f"{number}.{name}": value
             for number, part in enumerate(parts)
@@ -99,19 +100,19 @@ class EachModel(Aggregator):
         return torch.cat(sums)
 
     def combine(self, seen: Tensor, cohort: Cohort, aggregator_state: Vectors) -> Aggregate:
-        parts, sums = list(self._parts(cohort)), self.weighted_sums(cohort)
+        parts, each = list(self._parts(cohort)), self.within.weighted_sums(cohort) is None
         state, dropped = dict(aggregator_state), torch.zeros_like(cohort.weights, dtype=torch.bool)
         coefficients, directions = torch.zeros_like(cohort.weights), []
-        given = [seen[rows] for rows, _ in parts] if sums is None else seen.chunk(len(parts))
+        given = [seen[rows] for rows, _ in parts] if each else seen.chunk(len(parts))
         for number, ((rows, part), changes) in enumerate(zip(parts, given, strict=True)):
             if not len(rows):
                 directions.append(seen.new_zeros(seen.shape[1]))
                 continue
-            own = {name: value for name, value in state.items() if name.startswith(f"{number}.")}
-            known = {name.partition(".")[2]: value for name, value in own.items()}
+            own = f"{number}."
+            known = {name.removeprefix(own): value for name, value in state.items() if name.startswith(own)}
             found = self.within.combine(changes, part, known)
             directions.append(found.direction)
-            state |= {f"{number}.{name}": value for name, value in found.aggregator_state.items()}
+            state |= {f"{own}{name}": value for name, value in found.aggregator_state.items()}
             if number < self.models.kept:
                 coefficients[rows] = found.coefficients
             if found.dropped is not None:
@@ -139,6 +140,3 @@ class EachModel(Aggregator):
             yield (~others).nonzero().flatten(), part
         if self.models.common is not None:
             yield torch.arange(len(cohort.weights), device=cohort.weights.device), everyone
-
-    def _dim(self, x: Tensor) -> int:
-        return len(x) // self.models.kept

@@ -20,7 +20,6 @@ from fedcore.engine.server import RESIDUAL, RunContext
 from fedcore.messages import DENSE, RoundMessage, Way
 from fedcore.random import generator
 
-NO_COMPRESSION = Compressor()
 CHUNK_ELEMENTS = 2**20
 """Numbers compressed at a time: more no longer fit into a processor's cache, and what is computed
 on the way takes memory.
@@ -54,7 +53,7 @@ def send(
     `streams` has a generator for each message, in the order of the rows. They are drawn from only
     if the compressor is random.
     """
-    if compressor == NO_COMPRESSION or not message.numel():
+    if compressor == DENSE or not message.numel():
         return Sent(message, residual)
     if message.dim() == 1 or message.numel() <= chunk_elements:
         return _send_chunk(compressor, message, residual, streams)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedcore.core import Algorithm, Compressor
+from fedcore.core import Algorithm
+from fedcore.messages import DENSE
 
 if TYPE_CHECKING:
     from fedcore.engine.stages.base import RoundStage
@@ -75,7 +76,7 @@ _BEFORE: Sequence[tuple[str, Asked]] = (
 _AFTER: Sequence[tuple[str, Asked]] = (
     ("attack.ForgeChanges", _forges),
     ("privatise.PrivatiseChanges", lambda _, built: built.randomiser is not None),
-    ("compress.CompressChanges", lambda _, built: built.uplink != Compressor() and built.exchange is None),
+    ("compress.CompressChanges", lambda _, built: built.uplink != DENSE and built.exchange is None),
     ("aggregate.Combine", _always),
     ("arrivals.MixModels", _mixes),
     ("aggregate.Move", _always),

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from fedcore.core import at_place, sent_part
 from fedcore.engine.stages.base import Flow, RoundStage, RoundState
 
 
@@ -13,13 +12,8 @@ class ForgeChanges(RoundStage):
     reads_each = True
 
     def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
-        attackers = flow.context.attackers
+        attackers, cohort = flow.context.attackers, flow.cohort
         assert attackers is not None
-        assert flow.cohort is not None
-        assert flow.trained is not None
-        models, delta = flow.context.algorithm.models, flow.trained.delta
-        sent = attackers.forge(sent_part(models, delta), flow.cohort.clients, flow.number)
-        forged = at_place(models, sent)
-        return state, replace(
-            flow, trained=replace(flow.trained, delta=forged), deltas=forged, change=forged, settled=forged
-        )
+        assert cohort is not None
+        forged = flow.sending(lambda sent: attackers.forge(sent, cohort.clients, flow.number))
+        return state, replace(forged, deltas=forged.change)

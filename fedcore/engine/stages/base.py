@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from fedcore.core import at_place, sent_part
 from fedcore.engine.assignment import Ids, Observation, RoundTiming
 
 if TYPE_CHECKING:
@@ -155,6 +156,13 @@ class Flow:
         """[M] ids of the clients that reach the server, ascending."""
         assert self.selected is not None
         return self.selected.clients
+
+    def sending(self, make: Callable[[Tensor], Tensor]) -> Flow:
+        """The flow whose clients send what `make` makes of the part [M, D'] of their changes that travels."""
+        assert self.trained is not None
+        models = self.context.algorithm.models
+        made = at_place(models, make(sent_part(models, self.trained.delta)))
+        return replace(self, trained=replace(self.trained, delta=made), change=made, settled=made)
 
     @property
     def dropped(self) -> Tensor | None:

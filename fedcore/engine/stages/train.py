@@ -28,9 +28,9 @@ def job_of(flow: Flow, stages: Sequence[RoundStage]) -> Job:
     enough = not any(stage.reads_each for stage in stages)
     sums = algorithm.aggregator.weighted_sums(cohort) if enough else None
     rounds = [0] * len(work.clients)
-    for start_ in flow.starts:
-        for row in start_.rows.tolist():
-            rounds[row] = start_.round
+    for begun in flow.starts:
+        for row in begun.rows.tolist():
+            rounds[row] = begun.round
     return Job(
         algorithm,
         problem,
