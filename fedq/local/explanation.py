@@ -17,6 +17,7 @@ from fedcore.spec.privacy import parts_of
 from fedcore.spec.problem import dimension
 from fedcore.spec.search import Study
 from fedcore.spec.space import base_document, trial_spec
+from fedq.planning.estimates import word_bytes
 
 
 class ExplainedStage(BaseModel):
@@ -83,7 +84,7 @@ def explain(spec: ExperimentSpec) -> Explanation:
         first = next(iter(spec.arms()))
         name, arm = first.name, first.spec
     before, after = stages_of(arm)
-    built, word = arm.build(), 8 if arm.precision == "float64" else 4
+    built, word = arm.build(), word_bytes(arm)
     privacy = arm.privacy or PRIVACY.builtin[0](**PRIVACY.builtin[0].example)
     return Explanation(
         name=name,

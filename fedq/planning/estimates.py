@@ -156,7 +156,7 @@ def memory_needed(spec: ExperimentSpec) -> list[int]:
 
 
 def _memory_of(spec: ExperimentSpec) -> int:
-    return _memory(spec, spec.build(), drawn_clients(spec), _word(spec))
+    return _memory(spec, spec.build(), drawn_clients(spec), word_bytes(spec))
 
 
 def _plan_arm(
@@ -167,7 +167,7 @@ def _plan_arm(
 
 def _estimate(spec: ExperimentSpec) -> RunEstimate:
     algorithm, cohort = spec.build(), count_round(spec)
-    word = _word(spec)
+    word = word_bytes(spec)
     return RunEstimate(
         parameters=dimension(spec.problem),
         local_steps=round(spec.rounds * cohort.steps),
@@ -188,7 +188,8 @@ def _privacy(spec: ExperimentSpec) -> PrivacyPlan | None:
     return PrivacyPlan(noise_multiplier=noise, epsilon=known, delta=spec.privacy.delta)
 
 
-def _word(spec: ExperimentSpec) -> int:
+def word_bytes(spec: ExperimentSpec) -> int:
+    """Bytes of a number of a model."""
     return 8 if spec.precision == "float64" else 4
 
 
