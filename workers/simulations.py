@@ -15,6 +15,7 @@ from fedcore.platform.provenance import ENGINE_CHOICE
 from fedcore.platform.storage import Storage, read
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import Document
+from fedcore.simulation.shard_member import ShardMember
 from fedcore.simulation.simulation import Simulation, batch_key
 from fedcore.spec.engines import ArmFacts, facts_about
 from fedcore.spec.experiment import Arm
@@ -151,13 +152,13 @@ class SimulationCache:
         self._held[claim.run_id] = held
         return held
 
-    def member_of(self, claim: Claim) -> Simulation:
-        """A simulation like the run that another worker holds, to train shards of it.
+    def member_of(self, claim: Claim) -> ShardMember:
+        """The part in the run that another worker holds, to train shards of it.
 
         Raises SpecificationError or DataUnavailableError when the run cannot be executed here.
         """
         self._held = {}
-        return self._create(self._arms_of(claim)[claim.arm], claim)
+        return ShardMember(self._create(self._arms_of(claim)[claim.arm], claim))
 
     def compatible_arms(self, claim: Claim) -> list[int]:
         """Arms of the experiment whose runs are faster when trained together with this one."""

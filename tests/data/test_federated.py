@@ -314,7 +314,7 @@ def simulation(
 
 
 def data_of(running: Simulation) -> UndividedDataset:
-    problem = running._setting.problem
+    problem = running.context.problem
     assert isinstance(problem, SupervisedProblem)
     return problem.data.dataset
 
@@ -368,7 +368,7 @@ def test_a_dense_network_is_given_numbers_which_every_engine_reads() -> None:
     }
     running = simulation(InBytes(), problem=problem, algorithm={"kind": "fedavg"})
     assert data_of(running).train.features.dtype == torch.float32
-    assert running._setting.problem.dense is not None
+    assert running.context.problem.dense is not None
 
 
 def test_numbers_are_those_of_the_formula_in_float32() -> None:

@@ -100,7 +100,7 @@ def test_engine_changes_with_neither_time_nor_threads(monkeypatch: pytest.Monkey
     def ticking() -> float:
         raise AssertionError("the choice of an engine reads a clock")
 
-    setting = Simulation(specification(SYNTHETIC), seed=0)._setting
+    setting = Simulation(specification(SYNTHETIC), seed=0).context
     for clock in ("perf_counter", "process_time", "thread_time", "monotonic", "time"):
         monkeypatch.setattr(time, clock, ticking)
     facts, cpu, threads = facts_about(setting.spec), torch.device("cpu"), torch.get_num_threads()
@@ -113,7 +113,7 @@ def test_engine_changes_with_neither_time_nor_threads(monkeypatch: pytest.Monkey
 
 
 def test_a_gpu_stacks_dense_networks_of_any_size() -> None:
-    setting = Simulation(specification(QUADRATIC), seed=0)._setting
+    setting = Simulation(specification(QUADRATIC), seed=0).context
     large = ArmFacts(compiled=True, stacked=True, parameters=STACKED_PARAMETERS + 1)
     chosen = [
         engine_by_rule(setting.algorithm, setting.problem, torch.device(kind), large)
@@ -134,7 +134,7 @@ def test_a_recorded_engine_that_cannot_go_on_here_is_named_beside_the_new_one() 
 
 
 def test_an_engine_by_name_is_forced() -> None:
-    setting = Simulation(specification(SYNTHETIC), seed=0)._setting
+    setting = Simulation(specification(SYNTHETIC), seed=0).context
     facts, recorded = facts_about(setting.spec), EngineChoice("compiled", "rule")
     made = choose_engine(
         "reference", setting.algorithm, setting.problem, torch.device("cpu"), facts, recorded

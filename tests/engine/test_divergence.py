@@ -90,7 +90,7 @@ def test_a_message_that_is_not_finite_is_told_from_training() -> None:
     sane: Document = {"dataset": {"clients": [{"H": [[1.0]], "e": [1e305], "c": 0.0}] * 2, "x0": [0.0]}}
     attack: Document = {"attack": {"kind": "sign_flipping", "share": 0.5, "scale": 1e6}}
     simulation, report = ended(problem=sane, systems=attack)
-    attackers = simulation._setting.attackers
+    attackers = simulation.context.attackers
     assert attackers is not None
     (liar,) = attackers.clients.tolist()
     assert simulation.divergence == f"the message of client {liar} in round 1"

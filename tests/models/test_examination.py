@@ -164,7 +164,7 @@ class BothHeads(Loss):
 
 def test_a_loss_of_the_user_may_take_an_auxiliary_head_in_training() -> None:
     running = load(Auxiliary, loss=BothHeads())
-    problem: Any = running._setting.problem
+    problem: Any = running.context.problem
     x, test = problem.initial(), problem.data.dataset.test
     layer = nn.Linear(64, 20)
     layer.load_state_dict({name.removeprefix("dense."): value for name, value in problem.named(x).items()})

@@ -12,7 +12,8 @@ from fedcore import RoundReport, Simulation
 from fedcore.errors import SpecificationError
 from fedcore.simulation import checkpoint
 from fedcore.simulation.best_round import BestRound, best_round
-from fedcore.simulation.simulation import COLUMNS, advance_batch
+from fedcore.simulation.rounds import COLUMNS
+from fedcore.simulation.simulation import advance_batch
 from tests.builders.specifications import DIGITS, QUADRATIC, SYNTHETIC, Document, merged, specification
 from tests.support.networks import sized
 
@@ -167,7 +168,9 @@ def test_with_none_no_model_is_kept() -> None:
     simulation = Simulation(specification(SYNTHETIC, evaluation={"best_model": "none"}), 0)
     simulation.advance()
     assert (simulation.best, dict(simulation.best_model())) == (None, {})
-    assert not [name for name in checkpoint.loads(simulation.checkpoint())[0] if name.startswith("best.")]
+    assert not [
+        name for name in checkpoint.loads(simulation.checkpoint())[0] if name.startswith("best_model.")
+    ]
 
 
 @pytest.mark.parametrize(

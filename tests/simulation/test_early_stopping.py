@@ -21,7 +21,7 @@ def ends(values: list[float | None], **rule: Any) -> tuple[int, StopReason] | No
     """After which of these rounds a run ends, and why."""
     watch, parsed = EarlyStoppingState(), EarlyStopping.model_validate({"metric": "test_loss", **rule})
     for round, value in enumerate(values, 1):
-        watch = EarlyStoppingState.of(watch.update(parsed, round, value).document())
+        watch = watch.update(parsed, round, value)
         if watch.reason:
             return round, watch.reason
     return None

@@ -240,7 +240,7 @@ def test_machine_code_is_for_plain_sgd(local: Document) -> None:
     simulation = Simulation(specification(SYNTHETIC, local=local, rounds=1), seed=0)
     assert simulation.engine == "vectorised"
     with pytest.raises(SpecificationError) as refused:
-        check_supported("compiled", simulation._setting.algorithm, simulation._setting.problem)
+        check_supported("compiled", simulation.context.algorithm, simulation.context.problem)
     assert refused.value.pointer == "/execution/engine"
 
 

@@ -16,7 +16,7 @@ from fedcore.platform.provenance import ENGINE_CHOICE
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.best_round import BestRound
 from fedcore.simulation.report import RoundReport
-from workers.confined.answers import RunState, expect_data_alone, round_of, state_of
+from workers.confined.answers import ReportedState, expect_data_alone, round_of, state_of
 from workers.confined.protocol import Message, ProtocolError
 from workers.confined.sandbox import Sandbox
 
@@ -128,7 +128,7 @@ class ConfinedSimulation:
     def _request(self, fields: Mapping[str, Any], data: bytes = b"") -> Message:
         return self._session.request(fields, self._round_s, data)
 
-    def _take(self, state: RunState, round: int | None) -> None:
+    def _take(self, state: ReportedState, round: int | None) -> None:
         """Note the state after `round`; None: after any."""
         choice = EngineChoice.of(state.choice.model_dump())
         if choice is None or state.round > self._claim.rounds or round not in (None, state.round):

@@ -179,7 +179,7 @@ def test_clients_of_a_kept_data_set_may_be_sampled_or_divided(
         "rounds": 1,
     }
     simulation = Simulation(ExperimentSpec.model_validate(document), 0, data_dir=tmp_path)
-    assert simulation._setting.problem.sizes.tolist() == sizes
+    assert simulation.context.problem.sizes.tolist() == sizes
     assert simulation.data_sha256 == block["content"]["digest"]
     assert simulation.data_source == f"local (sha256 {block['content']['digest']})"
 
