@@ -196,7 +196,7 @@ class Sleeping(Simulation):
 
     def __init__(self, spec: ExperimentSpec, seed: int) -> None:
         super().__init__(spec, seed)
-        train = one_by_one(ENGINES[self.engine])
+        train = one_by_one(ENGINES[self.facts.choice.engine])
 
         def train_slowly(shards: Sequence[Job]) -> Sequence[Result]:
             time.sleep(DELAY_S * len(shards))

@@ -116,7 +116,7 @@ class ShardGroup:
         self._database, self._claim, self._simulation = database, claim, simulation
         self._host, self._wake, self._pacing = host, wake, pacing
         self._seats = (simulation.spec.execution.shard_count or 1) - 1
-        self._alone = one_by_one(ENGINES[simulation.engine])
+        self._alone = one_by_one(ENGINES[simulation.context.choice.engine])
         self._listener: socket.socket | None = None
         self._members: dict[str, ConnectedMember] = {}
         """Members by their connections."""
@@ -192,7 +192,7 @@ class ShardGroup:
     def _shard_message(self, shard: Job, keepers: Mapping[int, str], connection: str) -> ShardMessage:
         kept = {client for client, keeper in keepers.items() if keeper == connection}
         parameters = self._simulation.state.server.adaptive_parameters
-        return message_of_shard(shard, self._simulation.engine, parameters, kept)
+        return message_of_shard(shard, self._simulation.context.choice.engine, parameters, kept)
 
     def _train_here(self, shard: Job) -> Result:
         (result,) = self._alone([shard])

@@ -47,10 +47,6 @@ class RunState(RoundState):
     best_model: Mapping[str, Tensor] = field(default_factory=dict)
     """As `model_of`, on the CPU; empty without one."""
 
-    def finished(self, rounds: int) -> bool:
-        """True if all `rounds` are done, or the run has diverged or was stopped early."""
-        return self.diverged or self.early_stopping.reason is not None or self.round >= rounds
-
     def stopped(self, rounds: int) -> StopReason | None:
         """Why the run ended before the last of its `rounds`; None if it did not, or diverged."""
         return None if self.diverged or self.round >= rounds else self.early_stopping.reason

@@ -155,7 +155,7 @@ def test_images_are_padded_with_black(files: Path) -> None:
 def test_the_compiled_engine_sees_images_only_as_they_are(files: Path) -> None:
     with pytest.raises(SpecificationError, match="compiled"):
         simulation(files, problem={"model": {"kind": "logistic"}}, execution={"engine": "compiled"})
-    assert simulation(files, problem={"model": {"kind": "logistic"}}).engine == "vectorised"
+    assert simulation(files, problem={"model": {"kind": "logistic"}}).facts.choice.engine == "vectorised"
 
 
 def test_cutout_blackens_a_square_around_any_pixel() -> None:

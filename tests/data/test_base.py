@@ -84,8 +84,8 @@ def test_an_own_data_set_is_trained_on_under_any_partition(partition: Document, 
     accuracies = [running.advance().test_accuracy for _ in range(5)]
     assert accuracies[-1] is not None
     assert accuracies[-1] > 0.75
-    assert running.data_source == "moons"
-    assert running.data_sha256 is not None
+    assert running.facts.data_source == "moons"
+    assert running.facts.data_sha256 is not None
 
 
 def test_an_own_data_set_may_come_divided(tmp_path: Path) -> None:

@@ -338,7 +338,7 @@ def test_images_held_as_bytes_train_to_the_same_bits(
         simulation(kind(), hold_out=hold_out, execution=execution) for kind in (InBytes, InNumbers)
     )
     assert data_of(as_bytes).train.features.dtype == torch.uint8
-    assert as_bytes.data_sha256 == as_numbers.data_sha256
+    assert as_bytes.facts.data_sha256 == as_numbers.facts.data_sha256
     assert outcome(as_bytes) == outcome(as_numbers)
 
 

@@ -99,7 +99,7 @@ def test_a_stretch_holds_no_more_samples_than_the_problem_has_capacity_for(worki
 def test_auto_compiles_dense_networks_stacks_small_matrices_and_gives_convolutions_a_core_each(
     document: Document, engine: str
 ) -> None:
-    assert Simulation(specification(document), seed=0).engine == engine
+    assert Simulation(specification(document), seed=0).facts.choice.engine == engine
 
 
 WITHOUT_KERNELS = """
@@ -210,7 +210,7 @@ def test_a_rule_of_any_form_runs_alike_in_every_engine(rule: Rule, engine: str, 
 @pytest.mark.parametrize("rule", UNDECLARED, ids=lambda rule: type(rule).__name__)
 def test_a_rule_without_affine_form_is_left_to_engines_that_call_it(rule: Rule) -> None:
     simulation = Simulation(with_rule(specification(SYNTHETIC), rule), seed=0)
-    assert simulation.engine == "vectorised"
+    assert simulation.facts.choice.engine == "vectorised"
     with pytest.raises(SpecificationError) as refused:
         check_supported("compiled", simulation.context.algorithm, simulation.context.problem)
     assert refused.value.pointer == "/execution/engine"

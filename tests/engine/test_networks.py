@@ -394,7 +394,7 @@ def test_layer_norm_in_bfloat16_is_left_to_the_engines_that_can_train_it() -> No
 
     chosen = simulation("auto")
     assert chosen.advance().local_steps > 0
-    assert chosen.engine == "parallel"
+    assert chosen.facts.choice.engine == "parallel"
     with pytest.raises(SpecificationError, match=r"on a CPU with `autocast`, not layer norm; use `auto`"):
         simulation("vectorised")
 

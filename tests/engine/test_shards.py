@@ -117,7 +117,7 @@ class Elsewhere:
 
 
 def message_to(run: Simulation, shard: Job, kept: Collection[int]) -> ShardMessage:
-    return message_of_shard(shard, run.engine, run.state.server.adaptive_parameters, kept)
+    return message_of_shard(shard, run.facts.choice.engine, run.state.server.adaptive_parameters, kept)
 
 
 def transmitted(message: ShardMessage) -> ShardMessage:

@@ -221,7 +221,7 @@ class OneHot(Loss):
 @pytest.mark.parametrize("model", [{"kind": "logistic"}, Own, {"kind": "cnn"}, {"kind": "dropout_cnn"}])
 def test_models_that_vmap_cannot_differentiate_are_trained_client_by_client(model: Any) -> None:
     running = load(model, loss=OneHot())
-    assert running.engine == "parallel"
+    assert running.facts.choice.engine == "parallel"
     assert running.advance().train_loss is not None
     document = running.spec.model_dump()
     document["execution"]["engine"] = "vectorised"

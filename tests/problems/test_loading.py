@@ -67,7 +67,7 @@ def test_the_engines_agree_on_each_and_go_on_from_a_checkpoint(name: str, files:
 
 
 def test_the_data_are_called_what_they_are(files: Path) -> None:
-    assert {simulation(name, files).data_source for name in DOCUMENTS} == {
+    assert {simulation(name, files).facts.data_source for name in DOCUMENTS} == {
         "Shakespeare (LEAF); test windows overlap training windows",
         "Sent140 (LEAF)",
         "FEMNIST (LEAF)",

@@ -125,7 +125,7 @@ def test_a_diverged_run_stays_so_when_it_is_restored() -> None:
     diverged = played(specification(BLOW_UP))
     restored = Simulation(specification(BLOW_UP), seed=0)
     restored.restore(diverged.checkpoint())
-    assert restored.diverged
+    assert restored.facts.diverged
     assert restored.finished
     assert restored.round == diverged.round < 50
 
@@ -297,7 +297,7 @@ def assert_as_each_by_itself(members: Sequence[Simulation]) -> None:
         alone = Simulation(member.spec, member.seed)
         finish([alone])
         assert alone.round == member.round
-        close = 1e-10 if member.engine == "vectorised" else 0.0
+        close = 1e-10 if member.facts.choice.engine == "vectorised" else 0.0
         torch.testing.assert_close(flat(member), flat(alone), rtol=0, atol=close, equal_nan=True)
 
 
@@ -349,7 +349,7 @@ def test_members_may_be_at_different_rounds_and_leave_when_they_are_done_or_dive
     )
     assert [report.round for report in advance_batch([ahead, other, wild])] == [2, 1, 1]
     assert_as_each_by_itself([ahead, other, wild])
-    assert (ahead.diverged, other.diverged, wild.diverged) == (False, False, True)
+    assert (ahead.facts.diverged, other.facts.diverged, wild.facts.diverged) == (False, False, True)
     assert torch.isfinite(flat(other)).all()
 
 
@@ -360,7 +360,7 @@ def test_a_round_that_nobody_reaches_holds_nobody_up() -> None:
     )
     empty, full = advance_batch([nobody, somebody])
     assert empty.local_steps == 0 < full.local_steps
-    assert (nobody.batched_runs, somebody.batched_runs) == (1, 1)
+    assert (nobody.facts.batched_runs, somebody.facts.batched_runs) == (1, 1)
 
 
 @dataclass(frozen=True)
@@ -426,6 +426,6 @@ def test_the_size_of_the_batch_is_remembered() -> None:
     members = [Simulation(specification(SYNTHETIC), seed) for seed in (0, 1)]
     advance_batch(members)
     restored = Simulation(specification(SYNTHETIC), seed=0)
-    assert restored.batched_runs == 1
+    assert restored.facts.batched_runs == 1
     restored.restore(members[0].checkpoint())
-    assert (members[0].batched_runs, restored.batched_runs) == (2, 2)
+    assert (members[0].facts.batched_runs, restored.facts.batched_runs) == (2, 2)
