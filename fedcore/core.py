@@ -4,7 +4,8 @@ Terms:
 
 - *client*: one simulated device or silo; N of them form the *population*. *Cohort*: the M clients
   of one round.
-- *x* [D]: the server's model, one flat vector. *y* [..., D]: a client's model while it trains.
+- *x* [D]: the server's model, one flat vector; [k, D] of k > 1 models, as all vectors of the server.
+  *y* [..., D]: a client's model while it trains.
 - *step*: one local mini-batch update; tau_i of them in a round. *delta* = y - x [..., D]: the
   change of the model by a client's training.
 - *direction*: of a rule, the vector that a local step descends along; of an aggregator, the vector
@@ -345,7 +346,7 @@ class Models(Declaring):
 
     kept: int = 1
     """k, how many models the server keeps. Each client receives all, and uses the one with the lowest
-    loss over its training samples. They are one vector x [k D], one after another.
+    loss over its training samples.
     """
     spread: float = 0.0
     """Standard deviation of the noise by which several models are set apart at the start."""
@@ -496,7 +497,7 @@ class Aggregate:
     """Result of aggregating a round."""
 
     direction: Tensor
-    """[D] x + direction is where plain averaging would put the server; [k D] of several models."""
+    """[D] x + direction is where plain averaging would put the server; [k, D] of several models."""
     coefficients: Tensor
     """[M] the coefficient of each client's delta in the direction; NaN if there is no single one."""
     aggregator_state: Vectors

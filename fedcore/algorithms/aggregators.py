@@ -72,8 +72,7 @@ class EachModel(Aggregator):
         return replace(self, within=self.within.of_round(seed, round))
 
     def start(self, x: Tensor) -> Vectors:
-        models = x.view(self.models.kept, -1)
-        parts = [*models, *([] if self.models.common is None else [models[0]])]
+        parts = [*x, *([] if self.models.common is None else [x[0]])]
         return {
             f"{number}.{name}": value
             for number, part in enumerate(parts)
@@ -122,7 +121,7 @@ class EachModel(Aggregator):
             # One direction moves them in all models; a client then counts in two ways.
             direction = torch.where(self.models.common, directions[-1], direction)
             coefficients = coefficients * torch.nan
-        return Aggregate(direction.flatten(), coefficients, state, dropped if bool(dropped.any()) else None)
+        return Aggregate(direction, coefficients, state, dropped if bool(dropped.any()) else None)
 
     def _parts(self, cohort: Cohort) -> Iterator[tuple[Tensor, Cohort]]:
         """Rows and cohort of each model, and of what all have in common, if there is such."""
@@ -140,3 +139,8 @@ class EachModel(Aggregator):
             yield (~others).nonzero().flatten(), part
         if self.models.common is not None:
             yield torch.arange(len(cohort.weights), device=cohort.weights.device), everyone
+
+
+def for_models(aggregator: Aggregator, models: Models) -> Aggregator:
+    """The aggregator of a server that keeps these models."""
+    return aggregator if models.kept == 1 else EachModel(aggregator, models)

@@ -129,21 +129,20 @@ class Links:
 
     def down(self, message: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         """Return a message [D] as the clients decode it, and the residual that error feedback keeps
-        at the server; of several models [k D], each is a message of its own.
+        at the server; of several models [k, D], each is a message of its own.
 
         Messages draw with the number of the model in place of the client's id.
         """
         algorithm = self.setting.algorithm
         models = algorithm.models
-        shape = message.shape if models.kept == 1 else (models.kept, -1)
         sent = send(
             algorithm.downlink,
-            sent_part(models, message.reshape(shape)),
-            sent_part(models, residual.reshape(shape)),
+            sent_part(models, message),
+            sent_part(models, residual),
             message_rngs(self.setting.seed, DOWNLINK, self.round, np.arange(models.kept)),
         )
-        kept = residual if sent.residual is None else at_place(models, sent.residual).reshape(-1)
-        return at_place(models, sent.received).reshape(-1), kept
+        kept = residual if sent.residual is None else at_place(models, sent.residual)
+        return at_place(models, sent.received), kept
 
 
 def exchange_gradients(

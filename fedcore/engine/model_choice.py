@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.core import Models
 from fedcore.engine.assignment import Ids
 from fedcore.problems import TrainingProblem
 
@@ -23,18 +22,17 @@ class ChosenModels(NamedTuple):
     """[M] which it is, from 0; None if there is only one."""
 
 
-def choose_models(problem: TrainingProblem, models: Models, x: Tensor, clients: Ids) -> ChosenModels:
-    """Choose for `clients` [M] among the models x [k D] of the server."""
-    if models.kept == 1:
+def choose_models(problem: TrainingProblem, x: Tensor, clients: Ids) -> ChosenModels:
+    """Choose for `clients` [M] among the models x [k, D] of the server; x [D] is its only one."""
+    if x.dim() == 1:
         return ChosenModels(x, None)
-    known = x.view(models.kept, -1)
-    numbers = np.stack([problem.client_losses(model, clients) for model in known]).argmin(0)
-    return ChosenModels(known[torch.from_numpy(numbers).to(x.device)], numbers)
+    numbers = np.stack([problem.client_losses(model, clients) for model in x]).argmin(0)
+    return ChosenModels(x[torch.from_numpy(numbers).to(x.device)], numbers)
 
 
-def lowest_losses(problem: TrainingProblem, models: Models, x: Tensor, clients: Ids) -> NDArray[np.float64]:
-    """[M] the loss of each of `clients` [M] at the model that it chooses."""
-    losses = [problem.client_losses(model, clients) for model in x.view(models.kept, -1)]
+def lowest_losses(problem: TrainingProblem, x: Tensor, clients: Ids) -> NDArray[np.float64]:
+    """[M] the loss of each of `clients` [M] at the model that it chooses of x [D], or [k, D]."""
+    losses = [problem.client_losses(model, clients) for model in ([x] if x.dim() == 1 else x)]
     lowest: NDArray[np.float64] = np.min(losses, axis=0)
     return lowest
 

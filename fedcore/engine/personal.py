@@ -87,7 +87,7 @@ class PersonalModels:
         """The personal models of `clients` [m]."""
         own, x, statistics = self.setting.algorithm.models, self.server.x, self.server.statistics
         problem = bind_state(self.setting.problem, statistics, self.table)
-        chosen = choose_models(problem, own, x, clients).x
+        chosen = choose_models(problem, x, clients).x
         memory = self.table.gather(clients, (*own.memory, PERSONAL))
         start = PersonalModel(
             own.personal_model(chosen, memory).expand(len(clients), -1),

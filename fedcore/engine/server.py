@@ -71,7 +71,7 @@ class ServerState:
     """The server's state between rounds."""
 
     broadcast: Tensor
-    """[D] the model as the clients know it; [k D] of several, as all vectors of the server."""
+    """[D] the model as the clients know it; [k, D] of several, as all vectors of the server."""
     residual: Tensor
     """[D] what a compressed downlink with error feedback has yet to send."""
     optimiser: Vectors
@@ -100,6 +100,11 @@ class ServerState:
         """[D] the server's own model."""
         return self.broadcast + self.residual if self.models_compressed else self.broadcast
 
+    @property
+    def first_model(self) -> Tensor:
+        """[D] x, or the first of several."""
+        return self.x if self.broadcast.dim() == 1 else self.x[0]
+
     def with_own(self, name: str, own: object) -> ServerState:
         """The state after the stage of this name has changed its own."""
         return replace(self, own={**self.own, name: own})
@@ -127,14 +132,14 @@ def initial_state(context: RunContext) -> ServerState:
 
 
 def _first_models(context: RunContext) -> Tensor:
-    """x [D]; of several models [k D], each drawn anew and set apart by noise."""
+    """x [D]; of several models [k, D], each drawn anew and set apart by noise."""
     models, problem = context.algorithm.models, context.problem
     if models.kept == 1:
         return problem.initial()
-    drawn = torch.cat([problem.initial(number) for number in range(models.kept)])
-    noise = generator(context.seed, INITIAL_MODELS).standard_normal(len(drawn))
-    drawn = (drawn + models.spread * torch.from_numpy(noise).to(drawn)).view(models.kept, -1)
-    return (drawn if models.common is None else torch.where(models.common, drawn[0], drawn)).flatten()
+    drawn = torch.stack([problem.initial(number) for number in range(models.kept)])
+    noise = generator(context.seed, INITIAL_MODELS).standard_normal(drawn.shape)
+    drawn = drawn + models.spread * torch.from_numpy(noise).to(drawn)
+    return drawn if models.common is None else torch.where(models.common, drawn[0], drawn)
 
 
 def adapt_tuning(context: RunContext, tuning: Mapping[str, float], x: Tensor) -> Mapping[str, float]:

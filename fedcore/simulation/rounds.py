@@ -78,7 +78,7 @@ def _measure(context: RunContext, state: RunState, cost: RoundCost) -> Measured:
     spec, server, observation = context.spec, state.server, cost.observation
     measured = _evaluated(context, state, observation)
     if spec.evaluation.record_parameters:
-        measured["x"] = server.x.tolist()
+        measured["x"] = server.x.flatten().tolist()
     if cost.simulated_seconds is not None:
         measured["simulated_seconds"] = server.seconds
     if observation is not None and (dropped := observation.combined.dropped) is not None:
@@ -98,7 +98,7 @@ def _evaluated(context: RunContext, state: RunState, observation: Observation | 
     measures, measured = evaluation.measures, dict[str, float | list[float]]()
     bound = partial(bind_state, statistics=state.server.statistics, table=state.table)
     evaluated, trained = bound(context.evaluated), bound(context.problem)
-    x = state.server.x[: evaluated.dim]
+    x = state.server.first_model
     # What clients keep to themselves stays in this process.
     if context.share_scoring and isinstance(evaluated, SupervisedProblem) and not keeps_own(evaluated):
         evaluated = evaluated.sharing(context.share_scoring(state.server.statistics))

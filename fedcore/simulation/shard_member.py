@@ -30,7 +30,7 @@ class ShardMember:
         algorithm, problem = self._context.algorithm, self._context.evaluated
         self._keeps = keeps_memory(algorithm)
         names = (*algorithm.rule.memory, *algorithm.models.memory) if self._keeps else ()
-        vectors = client_vectors(algorithm, self._state.server.x[: problem.dim])
+        vectors = client_vectors(algorithm, self._state.server.first_model)
         self._kept = ClientTable(
             {name: vectors[name] for name in names}, len(problem.share), self._context.client_memory
         )

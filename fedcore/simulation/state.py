@@ -56,7 +56,7 @@ def first_state(context: RunContext) -> RunState:
     """The state of a run before its first round."""
     server, algorithm, problem = initial_state(context), context.algorithm, context.evaluated
     vectors = {
-        **client_vectors(algorithm, server.x[: problem.dim]),
+        **client_vectors(algorithm, server.first_model),
         **own_vectors(problem, algorithm.models),
     }
     population = len(problem.share)
@@ -73,11 +73,11 @@ def model_of(context: RunContext, state: RunState) -> dict[str, Tensor]:
     models, each name after the number of the model.
     """
     problem = bind_state(context.evaluated, state.server.statistics, state.table)
-    count = context.algorithm.models.kept
-    if count == 1:
-        return problem.named(state.server.x)
-    models = enumerate(state.server.x.view(count, -1))
-    return {f"{number}.{name}": value for number, x in models for name, value in problem.named(x).items()}
+    models = state.server.x
+    if models.dim() == 1:
+        return problem.named(models)
+    named = enumerate(map(problem.named, models))
+    return {f"{number}.{name}": value for number, parts in named for name, value in parts.items()}
 
 
 def save_state(context: RunContext, state: RunState, run: str) -> bytes:

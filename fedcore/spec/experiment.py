@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from fedcore.algorithms import AnyAggregator, AnyAlgorithm
-from fedcore.algorithms.aggregators import EachModel
+from fedcore.algorithms.aggregators import for_models
 from fedcore.algorithms.server import AnyServer, OwnServer
 from fedcore.block import MAX_ROUNDS, STORED, Block, Name, Seed, Tag
 from fedcore.compression import Compression
@@ -226,14 +226,12 @@ class ExperimentSpec(Block):
             aggregator = self.privacy.aggregator(aggregator, run)
             randomiser = self.privacy.randomiser(run)
         models = self.algorithm.models()
-        if models.kept > 1:
-            aggregator = EachModel(aggregator, models)
         return Algorithm(
             rule=self.algorithm.rule(),
             models=models,
             exchange=self.algorithm.exchange(),
             tuner=self.algorithm.tuner(),
-            aggregator=aggregator,
+            aggregator=for_models(aggregator, models),
             server=override or self.algorithm.server(lr),
             solver=self.local.build(),
             uplink=uplink,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fedcore.algorithms.aggregators import AggregatorSpec
+from fedcore.algorithms.aggregators import AggregatorSpec, for_models
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.core import (
     AffineForm,
@@ -71,6 +71,19 @@ class Parts(NamedTuple):
         return self.algorithm.server
 
     @property
+    def server_vector(self) -> Tensor:
+        """A vector of the server: [D]; [k, D] of several models."""
+        kept = self.algorithm.models.kept
+        return self.x if kept == 1 else torch.stack([self.x] * kept)
+
+    def combined(self, cohort: Cohort | None = None) -> Aggregate:
+        """The first round's result for the deltas, or for the weighted sums of them."""
+        aggregator, cohort = self.aggregator, cohort or self.cohort
+        sums = aggregator.weighted_sums(cohort)
+        seen = self.deltas.clone() if sums is None else sums @ self.deltas
+        return aggregator.combine(seen, cohort, aggregator.start(self.server_vector))
+
+    @property
     def seen(self) -> ClientContext:
         """The context as the rule sees it: of one model."""
         return replace(self.context, x=self.context.x[..., :DIM])
@@ -101,12 +114,13 @@ def parts_with(spec: AlgorithmSpec, rule: Rule, device: str = "cpu") -> Parts:
         "first.weight": torch.arange(3, device=device),
         "last.weight": torch.arange(3, DIM, device=device),
     }
+    models = spec.models()
     algorithm = Algorithm(
         rule,
-        spec.models(),
+        models,
         spec.exchange(),
         spec.tuner(),
-        spec.aggregator(),
+        for_models(spec.aggregator(), models),
         spec.server(spec.server_lr),
     ).for_model(named)
     models = algorithm.models
@@ -182,12 +196,13 @@ def exercise(
     made = list(_client_outputs(parts, parts.grad, parts.y, context, after).values())
     sums = aggregator.weighted_sums(cohort)
     seen = parts.deltas if sums is None else sums @ parts.deltas
-    combined = aggregator.combine(seen, cohort, aggregator.start(parts.x) if start is None else start)
+    start = aggregator.start(parts.server_vector) if start is None else start
+    combined = aggregator.combine(seen, cohort, start)
     after(aggregator.combine)
     sent = parts.program.finish(parts.y, context).shared
     shared = rule.move_shared(context.shared, sent, cohort, combined)
     after(rule.move_shared)
-    move, _ = parts.server.step(parts.x, _server_state(parts) if state is None else state)
+    move, _ = parts.server.step(parts.server_vector, _server_state(parts) if state is None else state)
     after(parts.server.step)
     made += [(vector, rule.move_shared) for vector in shared.values()]
     return [*made, (combined.direction, aggregator.combine), (move, parts.server.step)]
@@ -280,12 +295,11 @@ def shapes_hold_for_one_client_and_a_cohort(subject: Subject) -> None:
                 LOCAL,
                 method,
             )
-    combined = combine(parts.aggregator, parts.deltas, parts.cohort)
-    width = models.kept * DIM
-    _check_shape("the direction of combine", combined.direction, (width,), parts.aggregator.combine)
+    combined, shape = parts.combined(), tuple(parts.server_vector.shape)
+    _check_shape("the direction of combine", combined.direction, shape, parts.aggregator.combine)
     _check_shape("the coefficients of combine", combined.coefficients, (CLIENTS,), parts.aggregator.combine)
     move, _ = parts.server.step(combined.direction, _server_state(parts))
-    _check_shape("the server's step", move, (width,), parts.server.step)
+    _check_shape("the server's step", move, shape, parts.server.step)
 
 
 def given_tensors_are_not_changed(subject: Subject) -> None:
@@ -295,7 +309,7 @@ def given_tensors_are_not_changed(subject: Subject) -> None:
     given = {"x": context.x, "y": parts.y, "steps": context.steps, "the cohort's weights": cohort.weights}
     given |= {f"memory {name!r}": vectors for name, vectors in context.memory.items()}
     given |= {f"shared {name!r}": vector for name, vector in context.shared.items()}
-    state, start = _server_state(parts), parts.aggregator.start(parts.x)
+    state, start = _server_state(parts), parts.aggregator.start(parts.server_vector)
     given |= {f"the server's {name!r}": vector for name, vector in state.items()}
     given |= {f"the aggregator's {name!r}": value for name, value in start.items()}
     before = {name: value.clone() for name, value in given.items()}
@@ -369,11 +383,11 @@ def declared_sums_and_coefficients_are_those_of_combine(subject: Subject) -> Non
             "a row of weights needs a leading axis: weights[None]",
             aggregator.weighted_sums,
         )
-    combined = combine(aggregator, deltas, cohort)
+    combined = parts.combined()
     if combined.coefficients.isnan().any():
         return  # undefined, as for a median
     # Each delta moves one of the server's models.
-    moved = combined.direction.view(parts.algorithm.models.kept, -1).sum(0)
+    moved = combined.direction.view(-1, DIM).sum(0)
     off = float((moved - combined.coefficients @ deltas).abs().max())
     require(
         off <= 1e-9 * float(1 + combined.direction.abs().max()),
@@ -394,7 +408,7 @@ def declared_memory_is_what_is_used(subject: Subject) -> None:
     _check_names("memory", rule.memory, kept, rule.remember)
     _check_names("memory", models.memory, models.remember(parts.y, context), models.remember)
     _check_names("sent", rule.sent, update.shared, rule.sends)
-    combined = combine(parts.aggregator, parts.deltas, parts.cohort)
+    combined = parts.combined()
     moved = rule.move_shared(context.shared, update.shared, parts.cohort, combined)
     _check_names("shared", rule.shared, moved, rule.move_shared)
     for part in (rule, models):
@@ -406,8 +420,7 @@ def declared_memory_is_what_is_used(subject: Subject) -> None:
             "`memory` does not name them",
             part.start,
         )
-    state = combine(parts.aggregator, parts.deltas, parts.cohort).aggregator_state
-    shapes = [tuple(vector.shape) for vector in state.values()]
+    shapes = [tuple(vector.shape) for vector in combined.aggregator_state.values()]
     found = shapes.count((DIM,)), shapes.count((CLIENTS, DIM))
     require(
         found == parts.aggregator.vectors_kept(),
@@ -419,7 +432,7 @@ def declared_memory_is_what_is_used(subject: Subject) -> None:
     _check_names(
         "server",
         tuple(parts.server.start()),
-        parts.server.step(parts.x, _server_state(parts))[1],
+        parts.server.step(parts.server_vector, _server_state(parts))[1],
         parts.server.start,
     )
 
@@ -436,7 +449,7 @@ def declared_properties_hold(subject: Subject) -> None:
         parts.rule.gradients_per_step,
     )
     spec, cohort, deltas = parts.spec, parts.cohort, parts.deltas
-    combined = combine(parts.aggregator, deltas, cohort)
+    combined = parts.combined()
     if spec.averages_models:
         change = (parts.y - parts.context.x)[:, :DIM]
         mean = (parts.program.finish(parts.y, parts.context).delta - change).abs().max()
@@ -450,7 +463,7 @@ def declared_properties_hold(subject: Subject) -> None:
         )
     if spec.own_weights:
         reweighted = replace(cohort, weights=cohort.weights.flip(0))
-        other = combine(parts.aggregator, deltas, reweighted).direction
+        other = parts.combined(reweighted).direction
         off = float((other - combined.direction).abs().max())
         require(
             off <= 1e-9,
@@ -511,13 +524,6 @@ def the_declared_fixed_point_holds(subject: Subject) -> None:
     )
 
 
-def combine(aggregator: Aggregator, deltas: Tensor, cohort: Cohort) -> Aggregate:
-    """The first round's result for `deltas` [M, D], or for the weighted sums of them."""
-    sums = aggregator.weighted_sums(cohort)
-    seen = deltas.clone() if sums is None else sums @ deltas
-    return aggregator.combine(seen, cohort, aggregator.start(deltas[0].clone()))
-
-
 def _client_outputs(
     parts: Parts,
     grad: Tensor,
@@ -570,17 +576,17 @@ def _steep(models: Tensor) -> Tensor:
 def _ascending(subject: Subject) -> Any:
     """The first method that turns a direction around; the class if it is not known."""
     parts = parts_of(subject)
-    rule, models, cohort, deltas = parts.rule, parts.algorithm.models, parts.cohort, parts.deltas
+    rule, models, along = parts.rule, parts.algorithm.models, parts.server_vector
     seen, grad = parts.seen, parts.grad[..., :DIM]
     steps: tuple[tuple[Any, Callable[[], Tensor], Tensor], ...] = (
         (rule.direction, lambda: rule.direction(grad, seen.x, seen), grad),
         (models.taken, lambda: models.taken(parts.grad, 0, parts.context), parts.grad),
         (
             parts.aggregator.combine,
-            lambda: combine(parts.aggregator, deltas, cohort).direction,
-            cohort.weights @ deltas,
+            lambda: parts.combined().direction,
+            parts.cohort.weights @ parts.deltas,
         ),
-        (parts.server.step, lambda: parts.server.step(parts.x, _server_state(parts))[0], parts.x),
+        (parts.server.step, lambda: parts.server.step(along, _server_state(parts))[0], along),
     )
     return next((method for method, given, along in steps if (given() * along).sum() < 0), subject.component)
 
@@ -619,8 +625,7 @@ def _check_names(what: str, declared: tuple[str, ...], found: Mapping[str, Any],
 
 
 def _server_state(parts: Parts) -> dict[str, Tensor]:
-    x = parts.x.repeat(parts.algorithm.models.kept)
-    return {name: torch.full_like(x, value) for name, value in parts.server.start().items()}
+    return {name: torch.full_like(parts.server_vector, value) for name, value in parts.server.start().items()}
 
 
 def _on(subject: Subject, base: dict[str, Any]) -> runs.Make:

@@ -116,8 +116,8 @@ def several(within: Aggregator, common: Tensor | None = None) -> tuple[EachModel
 def directions(aggregator: EachModel, cohort: Cohort, deltas: Tensor) -> NDArray[np.float64]:
     sums = aggregator.weighted_sums(cohort)
     seen = deltas if sums is None else sums @ deltas
-    state = aggregator.start(torch.zeros(15, dtype=torch.float64))
-    return aggregator.combine(seen, cohort, state).direction.view(3, 5).numpy()
+    state = aggregator.start(torch.zeros(3, 5, dtype=torch.float64))
+    return aggregator.combine(seen, cohort, state).direction.numpy()
 
 
 def test_the_mean_of_each_model_is_that_of_its_clients_by_their_weights() -> None:
@@ -148,7 +148,7 @@ def test_each_model_has_a_state_of_its_own() -> None:
     """As if the clients of a model were the only ones, in each of three rounds."""
     within = AGGREGATORS.validate({"kind": "centred_clipping"}).build()
     aggregator, cohort, deltas = several(within)
-    state = aggregator.start(torch.zeros(15, dtype=torch.float64))
+    state = aggregator.start(torch.zeros(3, 5, dtype=torch.float64))
     alone = {model: within.start(torch.zeros(5, dtype=torch.float64)) for model in (0, 2)}
     for _ in range(3):
         found = aggregator.combine(deltas, cohort, state)
@@ -161,7 +161,7 @@ def test_each_model_has_a_state_of_its_own() -> None:
             )
             expected = within.combine(deltas[rows], part, own)
             alone[model] = expected.aggregator_state
-            torch.testing.assert_close(found.direction.view(3, 5)[model], expected.direction)
+            torch.testing.assert_close(found.direction[model], expected.direction)
 
 
 @pytest.mark.parametrize("member", AGGREGATORS.builtin, ids=kind_of)

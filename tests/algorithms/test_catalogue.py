@@ -229,7 +229,7 @@ def test_single_precision_stays_single(kind: str, engine: str) -> None:
         *server.shared.values(),
         *simulation.state.table.gather(np.arange(8)).values(),
     ]
-    vectors += [kept for kept in server.aggregator_state.values() if kept.shape[-1:] == server.x.shape]
+    vectors += [kept for kept in server.aggregator_state.values() if kept.shape[-1:] == server.x.shape[-1:]]
     assert {vector.dtype for vector in vectors} == {torch.float32}
 
 

@@ -9,11 +9,13 @@ import pytest
 import torch
 
 from fedcore import Simulation, run
+from fedcore.algorithms.ifca import Ifca
 from fedcore.data.federated import FederatedData
 from fedcore.errors import SpecificationError
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.random import generator
-from fedcore.testing import runs
+from fedcore.testing import checks_of, runs
+from fedcore.testing.checks import results_of
 from tests.algorithms.test_longhand import COHORTS, ETA, Vector, gradient, sgd
 from tests.algorithms.test_longhand import E as LINEAR
 from tests.algorithms.test_longhand import H as HESSIANS
@@ -50,15 +52,13 @@ def test_the_models_are_those_of_the_papers_loop(averaging: str, engine: str) ->
     algorithm = {"kind": "ifca", "clusters": 3, "averaging": averaging, "spread": 2.0}
     spec = specification(QUADRATIC, algorithm=algorithm, execution={"engine": engine}, **LOCAL)
     simulation = Simulation(spec, 5)
-    models = simulation.state.server.x.numpy().reshape(3, 3).copy()
+    models = simulation.state.server.x.numpy().copy()
     used = set()
     for cohort in COHORTS:
         used |= {nearest(i, models) for i in cohort}
         models = round_of(models, cohort, averaging)
         simulation.advance()
-        np.testing.assert_allclose(
-            simulation.state.server.x.numpy().reshape(3, 3), models, rtol=0, atol=1e-12
-        )
+        np.testing.assert_allclose(simulation.state.server.x.numpy(), models, rtol=0, atol=1e-12)
     assert len(used) > 1
     np.testing.assert_allclose(
         personal_models(simulation), [models[nearest(i, models)] for i in range(4)], rtol=0, atol=1e-12
@@ -75,7 +75,7 @@ def test_gradient_averaging_of_one_step_is_option_one() -> None:
         rounds=3,
     )
     simulation = Simulation(spec, 5)
-    models = simulation.state.server.x.numpy().reshape(2, 3).copy()
+    models = simulation.state.server.x.numpy().copy()
     for _ in range(3):
         chosen = [nearest(i, models) for i in range(4)]
         models = np.array(
@@ -85,7 +85,7 @@ def test_gradient_averaging_of_one_step_is_option_one() -> None:
             ]
         )
         simulation.advance()
-    np.testing.assert_allclose(simulation.state.server.x.numpy().reshape(2, 3), models, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(simulation.state.server.x.numpy(), models, rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("averaging", ["models", "gradients"])
@@ -151,7 +151,7 @@ def test_shared_layers_are_averaged_over_all_clusters(averaging: str, engine: st
     used: set[int] = set()
     assert isinstance(simulation.context.evaluated, SupervisedProblem)
     data = simulation.context.evaluated.data
-    models = simulation.state.server.x.numpy().reshape(2, -1).copy()
+    models = simulation.state.server.x.numpy().copy()
     own = PIXELS + (PIXELS + 1) * np.arange(CLASSES)  # b, behind the row of W of its class
     np.testing.assert_array_equal(np.flatnonzero(models[0] != models[1]), own)
     for cohort in SHARED["participation"]["rounds"]:
@@ -172,9 +172,7 @@ def test_shared_layers_are_averaged_over_all_clusters(averaging: str, engine: st
                 counted = len(members) if averaging == "models" else len(cohort)
                 models[j, own] += np.sum(members, axis=0)[own] / counted
         report = simulation.advance()
-        np.testing.assert_allclose(
-            simulation.state.server.x.numpy().reshape(2, -1), models, rtol=0, atol=1e-12
-        )
+        np.testing.assert_allclose(simulation.state.server.x.numpy(), models, rtol=0, atol=1e-12)
         assert report.bytes_down == len(cohort) * (CLASSES * PIXELS + 2 * CLASSES) * 8
         assert report.bytes_up == len(cohort) * (CLASSES * PIXELS + CLASSES + 1) * 8
     assert used == {0, 1}
@@ -247,21 +245,26 @@ def test_networks_start_at_draws_of_their_own_and_the_first_at_that_of_other_alg
     def start(algorithm: Document) -> Vector:
         return Simulation(specification(DIGITS, algorithm=algorithm), 3).state.server.x.numpy()
 
-    models = start({"kind": "ifca", "clusters": 3}).reshape(3, -1)
+    models = start({"kind": "ifca", "clusters": 3})
     np.testing.assert_array_equal(models[0], start({"kind": "fedavg"}))
     assert len(np.unique(models, axis=0)) == 3
     # PyTorch's own start of a layer with 64 inputs: uniform between -1/8 and 1/8.
     np.testing.assert_allclose(models.std(1), 0.25 / 12**0.5, rtol=0.1)
-    np.testing.assert_array_equal(start({"kind": "ifca", "clusters": 3}).reshape(3, -1), models)
+    np.testing.assert_array_equal(start({"kind": "ifca", "clusters": 3}), models)
 
 
 def test_the_servers_measures_see_the_first_model() -> None:
     spec = specification(QUADRATIC, algorithm={"kind": "ifca", "spread": 3.0}, **LOCAL)
     simulation = Simulation(spec, 0)
     report = [simulation.advance() for _ in COHORTS][-1]
-    first = simulation.state.server.x[:3]
+    first = simulation.state.server.x[0]
     assert report.train_loss == simulation.context.evaluated.evaluate(first, {"train_loss"})["train_loss"]
     assert set(simulation.model()) == {"0.x", "1.x"}
+
+
+def test_several_models_pass_the_checks_of_algorithms() -> None:
+    found = results_of(checks_of(Ifca, "algorithms"))
+    assert [str(finding) for _, finding in found if finding is not None] == []
 
 
 @pytest.mark.parametrize(
@@ -312,7 +315,7 @@ def test_a_compressed_downlink_compresses_each_model_by_itself(kind: str) -> Non
         **LOCAL,
     )
     simulation, compressor = Simulation(spec, 5), spec.build().downlink
-    known = simulation.state.server.x.reshape(3, 3).clone()
+    known = simulation.state.server.x.clone()
     rest = np.zeros((3, 3))
     for number, cohort in enumerate(COHORTS[:3], 1):
         moves = round_of(known.numpy(), cohort, "models") - known.numpy()
@@ -324,7 +327,7 @@ def test_a_compressed_downlink_compresses_each_model_by_itself(kind: str) -> Non
             rest[j] = message.numpy() - received[j]
         known += torch.from_numpy(received)
         simulation.advance()
-        torch.testing.assert_close(simulation.state.server.broadcast.reshape(3, 3), known, rtol=0, atol=1e-12)
+        torch.testing.assert_close(simulation.state.server.broadcast, known, rtol=0, atol=1e-12)
 
 
 def test_the_bytes_of_a_compressed_downlink_are_those_of_as_many_messages_as_models() -> None:

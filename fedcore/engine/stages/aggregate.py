@@ -33,7 +33,7 @@ class Combine(RoundStage):
             if not aggregator.moves_alone:
                 return state, flow
             cohort = _no_clients(flow, server)
-            seen = sent_part(models, server.broadcast.new_zeros(0, len(server.broadcast)))
+            seen = sent_part(models, server.broadcast.new_zeros(0, server.broadcast.shape[-1]))
         elif seen is None:
             assert flow.change is not None
             sums, seen = aggregator.weighted_sums(cohort), sent_part(models, flow.change)

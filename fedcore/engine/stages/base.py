@@ -78,7 +78,7 @@ class CommonStart:
     rows: Ids
     """Their rows in the cohort."""
     model: Tensor
-    """[D] as they received it; [k D] of several."""
+    """[D] as they received it; [k, D] of several."""
     round: int
     """The round in which they began, by which their mini-batches are drawn."""
 

@@ -48,7 +48,7 @@ def _assign(server: ServerState, flow: Flow, start: CommonStart, memory: Vectors
     assert flow.selected is not None
     context, rows = flow.context, start.rows
     spec, seed, problem, clients = context.spec, context.seed, context.problem, flow.clients[rows]
-    chosen = choose_models(problem, context.algorithm.models, start.model, clients)
+    chosen = choose_models(problem, start.model, clients)
     index = torch.from_numpy(rows).to(chosen.x.device)
     sizes = spec.local.step_sizes(spec.rounds, flow.number, server.clock)
     work = [flow.selected.work[row] for row in rows.tolist()]

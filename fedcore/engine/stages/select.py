@@ -109,7 +109,7 @@ def select_cohort(context: RunContext, server: ServerState, traffic: Traffic, ro
         timing, client_seconds = RoundTiming(float(busy), len(each)), each[arrives]
     losses, arrived = None, drawn[arrives]
     if (report := report_of(scheme)) is not None:
-        losses = lowest_losses(problem, context.algorithm.models, x, arrived.clients)
+        losses = lowest_losses(problem, x, arrived.clients)
         bytes_up, evaluations = bytes_up + len(losses) * report.size(DENSE, word), evaluations + len(losses)
     return SelectedCohort(
         arrived=arrived,
@@ -135,10 +135,10 @@ def _reachable(context: RunContext, server: ServerState, round: int) -> Reachabl
 
 def _answers(context: RunContext, x: Tensor, clients: Ids, answer: RoundMessage) -> Floats:
     """Losses [m] of the candidates at x [D], or the distances [m, m] between their gradients."""
-    models, problem = context.algorithm.models, context.problem
+    problem = context.problem
     if answer.reveals == "loss":
-        return lowest_losses(problem, models, x, clients)
-    gradients = full_gradients(problem, choose_models(problem, models, x, clients).x, clients).double()
+        return lowest_losses(problem, x, clients)
+    gradients = full_gradients(problem, choose_models(problem, x, clients).x, clients).double()
     distances: Floats = torch.cdist(gradients, gradients, compute_mode="donot_use_mm_for_euclid_dist").numpy(
         force=True
     )

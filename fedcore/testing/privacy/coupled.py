@@ -135,9 +135,7 @@ class CoupledAudit(Simulation):
         privacy, run = self._privacy, self._run
         if privacy.noise_of_rounds(2) != Privacy.noise_of_rounds(privacy, 2):
             return  # rounds share noise: all are compared together
-        state = self._undisturbed.algorithm.aggregator.start(
-            self.state.server.x[: self.context.evaluated.dim]
-        )
+        state = self._undisturbed.algorithm.aggregator.start(self.state.server.x)
         releases = privacy.released(run, state).values()
         declared = sum((each.sensitivity / each.deviation) ** 2 for each in releases) ** -0.5
         ratio = privacy.releases(privacy.noise(run), run, 1)[0].ratio

@@ -205,7 +205,7 @@ class CanaryGame(Simulation):
             models_allowed=models_allowed,
         )
         self._mechanism, self._facts = spec.privacy, private_run(spec)
-        x = self.state.server.x[: self.context.evaluated.dim]
+        x = self.state.server.first_model
         self._count = _room(count, len(x))
         drawn = torch.from_numpy(generator(seed, DIRECTIONS).standard_normal((self._count, len(x)))).to(x)
         if len(x) < MANY_DIMENSIONS * self._count:
