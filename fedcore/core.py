@@ -5,7 +5,7 @@ Terms:
 - *client*: one simulated device or silo; N of them form the *population*. *Cohort*: the M clients
   of one round.
 - *x* [D]: the server's model, one flat vector; [k, D] of k > 1 models, as all vectors of the server.
-  *y* [..., D]: a client's model while it trains.
+  *y* [..., D]: a client's model while it trains; [..., m, D] of m > 1 models, of which the first is sent.
 - *step*: one local mini-batch update; tau_i of them in a round. *delta* = y - x [..., D]: the
   change of the model by a client's training.
 - *direction*: of a rule, the vector that a local step descends along; of an aggregator, the vector
@@ -102,12 +102,12 @@ class ClientContext:
 
     x: Tensor
     """[D] the model as broadcast, or [..., D] the one of several that each client chose; while clients
-    train, and in `sends`, what they began at. Parts of `Models` see the vector [..., T] of all of them.
+    train, and in `sends`, what they began at. `Models` see all that are trained, [..., m, D] of several.
     """
     shared: Vectors
     """[D] each."""
     memory: Vectors
-    """[..., D] each, or of the length that `start` gives."""
+    """[..., D] each, or of the shape that `start` gives."""
     full_gradient: Tensor | None
     """[..., D] the client's full gradient, at x if the rule needs it, or at its personal model if
     `Models` do.
@@ -327,7 +327,7 @@ class Models(Declaring):
     """Which models the server keeps and a client trains, and which parameters travel; by default one model,
     all of whose parameters do.
 
-    A client trains one vector y [..., T] of all its models, one after another. Only the first is sent.
+    Where a client trains m > 1 models, y has an axis of them: [..., m, D]. Only the first is sent.
     """
 
     described: ClassVar[Described] = {
@@ -336,9 +336,9 @@ class Models(Declaring):
     assures: ClassVar[Assurances] = Rule.assures
     """Statements about privacy; see `Rule.assures`."""
     memory: ClassVar[tuple[str, ...]] = ()
-    """Names of the vectors that each client keeps, of any length. Clients without any begin at x."""
+    """Names of the tensors that each client keeps, of any shape. Clients without any begin at x."""
     trained: ClassVar[int] = 1
-    """How many models a client trains; the personal model is made from the last."""
+    """m, how many models a client trains; the personal model is made from the last."""
     plain: ClassVar[bool] = True
     """True if each local step is the solver's, along the rule's direction."""
     full_gradient: ClassVar[bool] = False
@@ -376,27 +376,32 @@ class Models(Declaring):
         return {}
 
     def starting_point(self, x: Tensor, memory: Vectors) -> Tensor:
-        """[..., T] the vector that training begins at, given x [D], or [..., D] of each client."""
+        """Where training begins, [..., D], or [..., m, D] of several models; x is [D], or [..., D] of each
+        client.
+        """
         return x
 
     def gradient(self, at: Callable[[Tensor], Tensor], y: Tensor, context: ClientContext) -> Tensor:
-        """The `grad` [..., T - D] of the models beside the first, in a local step at y [..., T].
+        """The `grad` [..., m - 1, D] of the models beside the first, in a local step at y [..., m, D].
 
-        `at` gives gradients as in `Rule.gradient`. The first evaluations, one for each model in order, move
-        the running statistics of that model's batch norm.
+        `at` gives the gradients [..., n, D] of the step's mini-batch at n models [..., n, D]. Its first
+        m - 1 evaluations move the running statistics of batch norm of these models, in order; others leave
+        no trace.
         """
-        return y[..., :0]
+        return at(y[..., 1:, :])
 
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
-        """Direction [..., T - D] of the models beside the first, given their `grad`, and y [..., T]."""
+        """Direction [..., m - 1, D] of the models beside the first, given their `grad`, and y [..., m, D]."""
         return grad
 
     def taken(self, step: Tensor, k: int, context: ClientContext) -> Tensor:
-        """The part [..., T] of the optimiser's `step` that is taken as the k-th of the round, from 0."""
+        """The part of the optimiser's `step`, of the shape of y, that is taken as the k-th of the round,
+        from 0.
+        """
         return step
 
     def remember(self, y: Tensor, context: ClientContext) -> Vectors:
-        """The client's memory after its last step, at y [..., T]."""
+        """The client's memory after its last step, at y [..., D], or [..., m, D] of several models."""
         return {}
 
     def personal_model(self, x: Tensor, memory: Vectors) -> Tensor:
@@ -447,7 +452,7 @@ class Solver(Declaring):
 
     d is the rule's direction at g + weight_decay y, and prox_mu (y - x), clipped. The state is new in
     every round, so nothing of it is kept between rounds. Written for one client [D], it serves a
-    cohort [M, D] too.
+    cohort [M, D] and several models [M, m, D] too.
     """
 
     assures: ClassVar[Assurances] = frozenset({Assurance.OWN_DATA, Assurance.NOISY_GRADIENTS})
@@ -719,6 +724,7 @@ class Algorithm:
         solver = self.solver
         return (
             self.models.plain
+            and self.models.trained == 1
             and self.rule.affine_form() is not None
             and solver.momentum_form() is not None
             and solver.clip_norm is None

@@ -29,13 +29,13 @@ class Mixture(SecondModel):
         return alpha * v + (1 - alpha) * w
 
     def share(self, context: ClientContext) -> Tensor | float:
-        """alpha in this round, the same for all or [..., 1]."""
+        """alpha in this round, the same for all or [..., 1, 1]."""
         return self.alpha
 
     plain = False
 
     def gradient(self, at: Callable[[Tensor], Tensor], y: Tensor, context: ClientContext) -> Tensor:
-        w, v = y.chunk(2, -1)
+        w, v = y[..., :1, :], y[..., 1:, :]
         alpha = self.share(context)
         return alpha * at(self.mixed(alpha, v, w))
 
@@ -59,13 +59,13 @@ class AdaptiveMixture(Mixture):
 
     def share(self, context: ClientContext) -> Tensor:
         assert context.full_gradient is not None
-        apart = context.memory["personal"] - context.x.chunk(2, -1)[0]
+        apart = context.memory["personal"] - context.x[..., 0, :]
         slope = (apart * context.full_gradient).sum(-1, keepdim=True)
         alpha: Tensor = context.memory["alpha"] - context.lr * slope
-        return alpha.clamp(0, 1)
+        return alpha.clamp(0, 1)[..., None]
 
     def remember(self, y: Tensor, context: ClientContext) -> Vectors:
-        return {**super().remember(y, context), "alpha": self.share(context)}
+        return {**super().remember(y, context), "alpha": self.share(context)[..., 0]}
 
     def personal_model(self, x: Tensor, memory: Vectors) -> Tensor:
         return self.mixed(memory["alpha"], memory["personal"], x)

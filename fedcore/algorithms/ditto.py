@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class SecondModel(Models):
     """Training of w from x, and beside it of a second model v [..., D] of the client, in the memory
-    `personal`. Vectors of training are (w, v) [..., 2 D].
+    `personal` [..., D]. y is (w, v) [..., 2, D].
     """
 
     assures = Models.assures  # v stays with the client, and w takes one gradient in a step
@@ -31,13 +30,10 @@ class SecondModel(Models):
 
     def starting_point(self, x: Tensor, memory: Vectors) -> Tensor:
         own = memory["personal"]
-        return torch.cat([x.expand_as(own), own], -1)
-
-    def gradient(self, at: Callable[[Tensor], Tensor], y: Tensor, context: ClientContext) -> Tensor:
-        return at(y.chunk(2, -1)[1])
+        return torch.stack([x.expand_as(own), own], -2)
 
     def remember(self, y: Tensor, context: ClientContext) -> Vectors:
-        return {"personal": y.chunk(2, -1)[1]}
+        return {"personal": y[..., 1, :]}
 
     def personal_model(self, x: Tensor, memory: Vectors) -> Tensor:
         return memory["personal"]
@@ -53,7 +49,7 @@ class PulledToGlobal(SecondModel):
     lam: float = 0.0
 
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
-        x, v = context.x.chunk(2, -1)[0], y.chunk(2, -1)[1]
+        x, v = context.x[..., :1, :], y[..., 1:, :]
         return grad + self.lam * (v - x)
 
 

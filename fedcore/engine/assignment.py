@@ -34,7 +34,7 @@ class CohortWork:
     sizes: StepSizes
     local: ClientContext
     """The clients' contexts, each in its row; x is [D], or [M, D] if the clients start from models of
-    their own.
+    their own, [M, m, D] where each trains m > 1.
     """
     passes: ForwardPasses | None = None
     """State of the clients' forward passes, of a network with dropout or batch norm."""
@@ -149,7 +149,7 @@ class SummedUpdates:
 
 def with_statistics(update: ClientUpdate, passes: ForwardPasses | None) -> ClientUpdate:
     """One client's `update` with its running statistics after its `passes`, where there are such."""
-    if passes is None or not passes.statistics.shape[1]:
+    if passes is None or not passes.statistics.numel():
         return update
     return replace(update, memory={**update.memory, STATISTICS: passes.statistics[0]})
 

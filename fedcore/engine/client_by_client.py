@@ -36,7 +36,7 @@ def _train_by_definition(job: Job, row: int) -> ClientUpdate:
 
 
 def _iterates(job: Job, row: int, local: ClientContext, passes: ForwardPasses | None) -> Iterator[Tensor]:
-    """The client's model [D] after each of its local steps; `passes` change in place."""
+    """The client's y [D], or [m, D], after each of its local steps; `passes` change in place."""
     algorithm, problem, assignment, program = job.algorithm, job.problem, job.work, LocalProgram.of(job)
     y, state = local.x, initial_state(algorithm.solver, local.x)
     for k in range(len(assignment.batches[row])):
@@ -109,7 +109,7 @@ def parallel(jobs: Sequence[Job]) -> list[Result]:
 
 def _receiver(job: Job, order: Sequence[int]) -> StackedUpdates | SummedUpdates:
     passes = job.work.passes
-    if job.sums is None or (passes is not None and passes.statistics.shape[1]):
+    if job.sums is None or (passes is not None and passes.statistics.numel()):
         return StackedUpdates(len(order))
     return SummedUpdates(job, order)
 

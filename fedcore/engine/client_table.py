@@ -66,7 +66,7 @@ _ABSENT = -1
 
 
 class ClientTable:
-    """Named vectors [D] per client. Changes in place.
+    """Named tensors per client, such as vectors [D]. Changes in place.
 
     Rows are stored in the order in which clients first took part, in blocks that double when full.
     """
@@ -74,9 +74,9 @@ class ClientTable:
     def __init__(
         self, start: Mapping[str, Tensor], population: int, budget: MemoryBudget | None = None
     ) -> None:
-        """Keep vectors by name for each of `population` clients.
+        """Keep tensors by name for each of `population` clients.
 
-        `start` [D] each is what they are for a client never written.
+        `start` is what they are, of any shape, for a client never written.
 
         They lie where there is `room` for them, or else in memory; that changes no bit.
         """
@@ -84,10 +84,10 @@ class ClientTable:
         self._slots = np.full(population, _ABSENT, np.int64)
         self._ids = np.empty(0, np.int64)
         self._start = dict(start)
-        self._rows = {name: vector.new_zeros((0, len(vector))) for name, vector in start.items()}
+        self._rows = {name: value.new_zeros((0, *value.shape)) for name, value in start.items()}
 
     def gather(self, clients: Ids, names: Collection[str] | None = None) -> Mapping[str, Tensor]:
-        """The vectors [M, D] of `clients` [M], by name; of all `names` by default."""
+        """The tensors [M, ...] of `clients` [M], by name; of all `names` by default."""
         known = torch.from_numpy(self._slots[clients] != _ABSENT)
         slots = torch.from_numpy(np.maximum(self._slots[clients], 0))
         return {
@@ -97,7 +97,7 @@ class ClientTable:
         }
 
     def scatter(self, clients: Ids, vectors: Mapping[str, Tensor]) -> None:
-        """Store `vectors` [M, D] of distinct `clients` [M]; every name of the table must be
+        """Store `vectors` [M, ...] of distinct `clients` [M]; every name of the table must be
         given.
         """
         if not self._rows:
@@ -126,15 +126,15 @@ class ClientTable:
     def _gather_one(self, name: str, rows: Tensor, slots: Tensor, known: Tensor) -> Tensor:
         start = self._start[name]
         if not len(rows):
-            return start.repeat(len(slots), 1)
-        return torch.where(known[:, None], rows[slots], start)
+            return start.repeat(len(slots), *[1] * start.dim())
+        return torch.where(known.view(-1, *[1] * start.dim()), rows[slots], start)
 
     def _admit(self, clients: Ids) -> None:
         new = clients[self._slots[clients] == _ABSENT]
         ids = np.concatenate([self._ids, new])
         for name, rows in self._rows.items():
             if len(ids) > len(rows):
-                grown = self._room.allocate((max(len(ids), 2 * len(rows)), rows.shape[1]), rows)
+                grown = self._room.allocate((max(len(ids), 2 * len(rows)), *rows.shape[1:]), rows)
                 grown[: len(rows)] = rows
                 self._rows[name] = grown
         self._slots[new], self._ids = np.arange(len(self._ids), len(ids)), ids

@@ -33,11 +33,11 @@ class Evaluate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LocalProgram:
-    """Local training on vectors y [..., T], of one client or a cohort.
+    """Local training at y [..., P] of one client or a cohort; [..., m, P] where a client trains m > 1 models.
 
-    A vector has all models of a client, P parameters each. The first D of a model are those of the server;
-    the others are private: they stay with the client and are trained by the local optimiser alone (Li et
-    al., FedBN, ICLR 2021, Algorithm 1). The rule sees the first D of the first model.
+    The first D of a model's P parameters are those of the server; the others are private: they stay with the
+    client and are trained by the local optimiser alone (Li et al., FedBN, ICLR 2021, Algorithm 1). The rule
+    sees the first D of the first model. Below, `...` includes the axis of models.
     """
 
     algorithm: Algorithm
@@ -56,9 +56,9 @@ class LocalProgram:
         return self.algorithm.is_affine() and not self.private
 
     def gradient(self, evaluate: Evaluate, y: Tensor, context: ClientContext) -> Tensor:
-        """The gradient [..., T] of a step at y [..., T]."""
-        rule, models, size = self.algorithm.rule, self.algorithm.models, self._size(y)
-        here, behind, seen = y[..., : self.dim], y[..., self.dim : size], self._seen(context)
+        """The gradient [..., P] of a step at y [..., P]."""
+        rule, models, first = self.algorithm.rule, self.algorithm.models, self.first(y)
+        here, behind, seen = first[..., : self.dim], first[..., self.dim :], self.seen(context)
         # Evaluations of the rule beside its first come after those of the models.
         numbers: Iterator[int] = chain((0,), count(models.trained))
         own = torch.zeros_like(behind)
@@ -70,7 +70,7 @@ class LocalProgram:
             # Where a rule takes a gradient at x by itself, private parameters are as they were at x.
             model = model.expand_as(here)
             at_x = (model == seen.x).all(-1, keepdim=True) & (model != here).any(-1, keepdim=True)
-            start = context.x[..., self.dim :].where(at_x, behind)
+            start = self.first(context.x)[..., self.dim :].where(at_x, behind)
             grad = evaluate(torch.cat([model, start], -1), evaluation=next(numbers))
             own = own.where(at_x, grad[..., self.dim :])
             return grad[..., : self.dim]
@@ -79,17 +79,22 @@ class LocalProgram:
         if self.private:
             grad = torch.cat([grad, own], -1)
         if "gradient_at_x" in rule.needs():
-            start = context.x[..., :size].expand_as(grad)
+            start = self.first(context.x).expand_as(grad)
             grad = grad - evaluate(start, evaluation=0, at_x=True)
         if models.trained == 1:
             return grad
-        numbers = count(1)
-        return torch.cat([grad, models.gradient(at, y, context)], -1)
+        others = count(1)
+
+        def at_each(several: Tensor) -> Tensor:
+            found = [evaluate(model, evaluation=next(others)) for model in several.unbind(-2)]
+            return torch.stack(found, -2)
+
+        return torch.cat([grad[..., None, :], models.gradient(at_each, y, context)], -2)
 
     def step(
         self, grad: Tensor, y: Tensor, state: Vectors, k: int, context: ClientContext
     ) -> tuple[Tensor, Vectors]:
-        """The k-th step [..., T] of the round from y [..., T], from 0, and the new state of the solver.
+        """The k-th step [..., P] of the round from y [..., P], from 0, and the new state of the solver.
 
         The direction d is the rule's at g + weight_decay y, and prox_mu (y - x). The solver's step is along
         d min(1, clip_norm / (|d| + 1e-6)), as `torch.nn.utils.clip_grad_norm_` clips; each model is clipped
@@ -98,14 +103,13 @@ class LocalProgram:
         solver, models = self.algorithm.solver, self.algorithm.models
         direction = self.direction(grad, y, context)
         if solver.clip_norm is not None:
-            parts = direction.reshape(*direction.shape[:-1], models.trained, -1)
-            norm = parts.norm(dim=-1, keepdim=True)
-            direction = (parts * (solver.clip_norm / (norm + 1e-6)).clamp(max=1.0)).flatten(-2)
+            norm = direction.norm(dim=-1, keepdim=True)
+            direction = direction * (solver.clip_norm / (norm + 1e-6)).clamp(max=1.0)
         step, state = solver.step(direction, y, state, k)
         return models.taken(step, k, context), state
 
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
-        """The direction [..., T] before it is clipped."""
+        """The direction [..., P] before it is clipped."""
 
         def direction(grad: Tensor) -> Tensor:
             return self._directions(grad, y, context)
@@ -113,9 +117,9 @@ class LocalProgram:
         return regularised(self.algorithm.solver, direction, grad, y, context.x)
 
     def finish(self, y: Tensor, context: ClientContext) -> ClientUpdate:
-        """The result of training, at y [..., T]."""
-        models, seen = self.algorithm.models, self._seen(context)
-        delta = y[..., : self.dim] - seen.x
+        """The result of training, at y [..., P]."""
+        models, seen = self.algorithm.models, self.seen(context)
+        delta = self.first(y)[..., : self.dim] - seen.x
         if models.stays is not None:
             delta = delta.masked_fill(models.stays, 0.0)
         memory = dict(models.remember(y, context))
@@ -123,21 +127,22 @@ class LocalProgram:
             memory[PRIVATE] = y[..., self.dim :]
         return ClientUpdate(delta, memory, self.algorithm.rule.sends(delta, seen))
 
+    def seen(self, context: ClientContext) -> ClientContext:
+        """The context as the rule sees it."""
+        if self.algorithm.models.trained == 1 and not self.private:
+            return context
+        return replace(context, x=self.first(context.x)[..., : self.dim])
+
+    def first(self, vectors: Tensor) -> Tensor:
+        """[..., P] those of the first model."""
+        return vectors if self.algorithm.models.trained == 1 else vectors[..., 0, :]
+
     def _directions(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
-        dim, size, algorithm = self.dim, self._size(y), self.algorithm
-        own = algorithm.rule.direction(grad[..., :dim], y[..., :dim], self._seen(context))
+        dim, algorithm, first = self.dim, self.algorithm, self.first(grad)
+        own = algorithm.rule.direction(first[..., :dim], self.first(y)[..., :dim], self.seen(context))
         if self.private:
-            own = torch.cat([own, grad[..., dim:size]], -1)
+            own = torch.cat([own, first[..., dim:]], -1)
         if algorithm.models.trained == 1:
             return own
-        return torch.cat([own, algorithm.models.direction(grad[..., size:], y, context)], -1)
-
-    def _size(self, y: Tensor) -> int:
-        """P."""
-        return y.shape[-1] // self.algorithm.models.trained
-
-    def _seen(self, context: ClientContext) -> ClientContext:
-        """The context as the rule sees it."""
-        if context.x.shape[-1] == self.dim:
-            return context
-        return replace(context, x=context.x[..., : self.dim])
+        others = algorithm.models.direction(grad[..., 1:, :], y, context)
+        return torch.cat([own[..., None, :], others], -2)

@@ -47,27 +47,27 @@ def keeps_own(problem: TrainingProblem) -> bool:
 
 
 def own_vectors(problem: TrainingProblem, models: Models) -> Mapping[str, Tensor]:
-    """Initial vectors that each client keeps: its running statistics [S] and private parameters [A]; or
-    where the server averages statistics, those [k S] of what the client trains, if some are personal.
+    """Initial tensors that each client keeps: its running statistics [1, S] and private parameters [A]; or
+    where the server averages statistics, those [m, S] of the models that it trains, if some are personal.
     """
     network = network_of(problem)
     if network is None:
         return {}
     if network.keeps_own:
-        return {STATISTICS: network.statistics, PRIVATE: network.private}
+        return {STATISTICS: network.statistics[None], PRIVATE: network.private}
     personal = _personal(network, models)
-    return {PERSONAL: network.statistics.repeat(models.trained)} if personal.any() else {}
+    return {PERSONAL: network.statistics.repeat(models.trained, 1)} if personal.any() else {}
 
 
 def _personal(network: NetworkProblem, models: Models) -> Tensor:
-    """[k S] true for the running statistics that stay with the client, of k models that it trains:
-    the statistics of personal layers of the first model, and all statistics of the others.
+    """[m, S] true for the running statistics that stay with the client, of m models that it trains: the
+    statistics of personal layers of the first model, and all statistics of the others.
     """
     parameters = models.stays
     if parameters is None:
         parameters = torch.zeros(network.dim, dtype=torch.bool, device=network.statistics.device)
     first = network.statistics_of(parameters)
-    return torch.cat([first, *[torch.ones_like(first)] * (models.trained - 1)])
+    return torch.stack([first, *[torch.ones_like(first)] * (models.trained - 1)])
 
 
 def statistics_sent(problem: TrainingProblem, models: Models) -> int:
@@ -88,16 +88,17 @@ def bind_state(problem: TrainingProblem, statistics: Tensor | None, table: Clien
 
 
 def _own(table: ClientTable, clients: Ids) -> Mapping[str, Tensor]:
-    return table.gather(clients, (STATISTICS, PRIVATE))
+    own = table.gather(clients, (STATISTICS, PRIVATE))
+    return {**own, STATISTICS: own[STATISTICS][:, 0]}
 
 
 def _statistics_of_clients(
     network: NetworkProblem, models: Models, statistics: Tensor, memory: Vectors, count: int
 ) -> Tensor:
-    """[M, k S] the running statistics of the k models of M = `count` clients with this `memory`: the
+    """[M, m, S] the running statistics of the m models of M = `count` clients with this `memory`: the
     server's `statistics`, [S] or [M, S], and what is personal.
     """
-    server = statistics.expand(count, -1).repeat(1, models.trained)
+    server = statistics.expand(count, -1)[:, None].expand(-1, models.trained, -1)
     return server if PERSONAL not in memory else memory[PERSONAL].where(_personal(network, models), server)
 
 
@@ -110,7 +111,7 @@ def personal_statistics(
     network = network_of(problem)
     if network is None or statistics is None:
         return None
-    return _statistics_of_clients(network, models, statistics, memory, count)[:, -len(statistics) :]
+    return _statistics_of_clients(network, models, statistics, memory, count)[:, -1]
 
 
 def bind_personal(problem: TrainingProblem, clients: Ids, statistics: Tensor | None) -> TrainingProblem:
@@ -169,16 +170,15 @@ def without_state(update: ClientUpdate) -> tuple[ClientUpdate, Vectors]:
 def split_statistics(
     problem: TrainingProblem, models: Models, before: Tensor, trained: Tensor, memory: Vectors
 ) -> tuple[Tensor, Vectors]:
-    """Split the running statistics [M, k S] that clients `trained` into the part that they send,
+    """Split the running statistics [M, m, S] that clients `trained` into the part that they send,
     [M, S], and the part that they keep. Personal statistics are sent as they were on the server
     `before` [S].
     """
     if PERSONAL not in memory:
-        return trained, {}
+        return trained[:, 0], {}
     network = network_of(problem)
     assert network is not None
-    size = len(before)
-    return before.where(_personal(network, models)[:size], trained[:, :size]), {PERSONAL: trained}
+    return before.where(_personal(network, models)[0], trained[:, 0]), {PERSONAL: trained}
 
 
 def mean_statistics(before: Tensor, statistics: Tensor, cohort: Cohort) -> Tensor:

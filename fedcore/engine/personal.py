@@ -140,4 +140,5 @@ class PersonalModels:
         engine = ENGINES["vectorised" if problem.stackable else "parallel"]
         (update,) = engine([Job(algorithm, problem, planned, memory_divisor=setting.memory_divisor)])
         assert isinstance(update, ClientUpdate)
-        return PersonalModel(models + update.delta, without_state(update)[1].get(STATISTICS))
+        trained = without_state(update)[1].get(STATISTICS)
+        return PersonalModel(models + update.delta, None if trained is None else trained[:, 0])

@@ -3,7 +3,7 @@ JSON, and tensors by name. The receiver has the same run, so that algorithm and 
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import Tensor
 from fedcore.core import Algorithm, ClientContext, ClientUpdate, Vectors
 from fedcore.engine.assignment import AggregatedUpdate, CohortWork, Ids, Job, Result
 from fedcore.engine.client_table import ClientTable
+from fedcore.engine.local_program import LocalProgram
 from fedcore.problems import TrainingProblem
 from fedcore.problems.passes import ForwardPasses, PassKey
 from fedcore.problems.supervised import Scoring
@@ -59,10 +60,9 @@ def keeps_memory(algorithm: Algorithm) -> bool:
 
 def memory_after(shard: Job, update: ClientUpdate) -> Vectors:
     """The memory of a shard's clients after the round, of an algorithm that `keeps_memory`."""
-    rule, local = shard.algorithm.rule, shard.work.local
-    seen = replace(local, x=local.x[..., : update.delta.shape[-1]])
-    remembered = rule.remember(update.delta, update.shared, seen.x, seen)
-    return {**local.memory, **update.memory, **remembered}
+    seen = LocalProgram.of(shard).seen(shard.work.local)
+    remembered = shard.algorithm.rule.remember(update.delta, update.shared, seen.x, seen)
+    return {**seen.memory, **update.memory, **remembered}
 
 
 def message_of_shard(

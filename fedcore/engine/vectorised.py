@@ -85,10 +85,15 @@ class ClientStack:
         return before[self.owner] + self.place
 
     def spread(self, vectors: Sequence[Tensor]) -> Tensor:
-        """Expand one vector [D] per job to [R, D]; vectors of each client [M, D] are reordered."""
+        """Expand one vector [D] per job to [R, D]; vectors of each client [M, ..., D] are reordered."""
         if any(vector.dim() > 1 for vector in vectors):
             members = zip(vectors, self.jobs, strict=True)
-            return self.sort([vector.expand(len(job.work.steps), -1) for vector, job in members])
+            return self.sort(
+                [
+                    vector.expand(len(job.work.steps), -1) if vector.dim() == 1 else vector
+                    for vector, job in members
+                ]
+            )
         if len(vectors) == 1:
             return vectors[0].expand(len(self), -1)
         return torch.stack(list(vectors))[torch.from_numpy(self.owner).to(vectors[0].device)]
@@ -157,7 +162,7 @@ class ClientStack:
 
 
 Number = float | Tensor
-"""One for all rows, or a column [R, 1] of theirs."""
+"""One for all rows, or a column [R, 1] of theirs; [R, 1, 1] where rows have several models."""
 
 
 class Descent(Protocol):
@@ -233,7 +238,7 @@ class GenericDescent:
         self._state = {name: vectors[:active] for name, vectors in self._state.items()}
 
     def gradient(self, evaluate: Evaluate, y: Tensor) -> Tensor:
-        """The gradients [R, T] of a step at `y` [R, T]."""
+        """The gradients of a step at `y` [R, D], of its shape; at [R, m, D] of several models."""
         return self._program.gradient(evaluate, y, self._local)
 
     def step(self, grad: Tensor, y: Tensor, k: int) -> Tensor:
@@ -250,7 +255,8 @@ def step_sizes(rows: ClientStack, steps: StepRange, like: Tensor) -> Sequence[Nu
         table[mine] = job.work.sizes.first_of(steps.stop)[steps.steps] * scales[:, None]
     if (table == table[:1]).all():
         return [float(size) for size in table[0]]
-    return torch.from_numpy(table.T[:, :, None].copy()).to(like).unbind(0)
+    shape = steps.stop - steps.start, steps.active, *[1] * (like.dim() - 1)
+    return torch.from_numpy(table.T.copy().reshape(shape)).to(like).unbind(0)
 
 
 def _number(rows: ClientStack, numbers: Sequence[float], like: Tensor) -> Number | None:
@@ -329,9 +335,8 @@ def _train(jobs: Sequence[Job]) -> list[ClientUpdate]:
 def _together(rows: ClientStack, problem: TrainingProblem) -> int:
     """Return the number of rows to train at a time: limited by memory and, on a CPU, by its caches."""
     x, room = rows.jobs[0].work.local.x, problem.capacity // rows.widest
-    return min(
-        len(rows), max(1, room if x.is_cuda else min(room, CACHE_BYTES // (x.shape[-1] * x.element_size())))
-    )
+    row_bytes = x.shape[-1] * rows.jobs[0].algorithm.models.trained * x.element_size()
+    return min(len(rows), max(1, room if x.is_cuda else min(room, CACHE_BYTES // row_bytes)))
 
 
 def _clients(jobs: Sequence[Job], rows: ClientStack) -> tuple[Stackable, Ids]:
@@ -347,7 +352,8 @@ def _clients(jobs: Sequence[Job], rows: ClientStack) -> tuple[Stackable, Ids]:
 def _advance(
     rows: ClientStack, clients: Stackable, ids: Ids, capacity: int
 ) -> tuple[Tensor, ForwardPasses | None]:
-    """The local models [R, D] after each row's last step, and the state of its forward passes.
+    """The local models [R, D] after each row's last step, [R, m, D] if it has several, and the state of its
+    forward passes.
 
     Step k works on the rows that have more than k.
     """
@@ -391,7 +397,7 @@ def _evaluate(
     """The gradients [m, D] of the k-th step of a stretch at `models` [m, D]. If it `counts`, which
     `evaluation` of the step it is decides on running statistics.
     """
-    # Parts of longer vectors are not laid out as models are.
+    # One of several models is not laid out as a stack of models is.
     grad = stacked.gradient(
         models.contiguous(), k, **({"evaluation": evaluation, "at_x": at_x} if counts else {})
     )

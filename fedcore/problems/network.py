@@ -138,7 +138,7 @@ class TrainingPass:
         """The gradient [D + A] of one client, whose mean loss over `samples` this is."""
         uniform = step.uniform(len(samples), self.numbers, 1)[0].to(z.device)
         weights = z.new_full((len(samples),), 1 / len(samples))
-        statistics = step.statistics(len(self.norms))[0]
+        statistics = step.statistics()[0]
         new = statistics
         # The statistics of a mini-batch are of all its samples.
         whole = len(self.norms) or len(samples) <= self.step_capacity
@@ -194,7 +194,7 @@ class TrainingStack:
             self._drawn = k, uniform
         length = samples if len(trained.norms) else trained.capacity
         operands = [torch.split(part, length, 1) for part in (*self._batches[k], self._drawn[1])]
-        statistics, gradients = step.statistics(len(trained.norms))[:clients], []
+        statistics, gradients = step.statistics()[:clients], []
         new = statistics
         # Fused attention knows nothing of vmap, which would call it client by client and warn.
         with trained.surroundings(), sdpa_kernel(SDPBackend.MATH):
@@ -322,14 +322,14 @@ class NetworkProblem(SupervisedProblem):
         )
 
     def _stack_one(self) -> None:
-        passes = ForwardPasses([PassKey(0, 0, 0)], self.statistics[None].clone())
+        passes = ForwardPasses([PassKey(0, 0, 0)], self.statistics[None, None].clone())
         one = self.stack(np.zeros(1, np.int64), torch.zeros(1, 1, 1, dtype=torch.int64), Step(passes, 0))
         one.gradient(torch.cat([self.initial(), self.private])[None], 0)
 
     def _loss_of(self, samples: Samples) -> tuple[Leaves, Tensor]:
         trained, count = self._training, len(samples)
         leaves = trained.module.leaves(torch.cat([self.initial(), self.private]))
-        step = Step(ForwardPasses([PassKey(0, 0, 0)], self.statistics[None]), 0)
+        step = Step(ForwardPasses([PassKey(0, 0, 0)], self.statistics[None, None]), 0)
         uniform = step.uniform(count, trained.numbers, 1)[0].to(leaves.theta.device)
         weights = leaves.theta.new_full((count,), 1 / count)
         loss, _ = trained.loss(

@@ -33,8 +33,8 @@ class ForwardPasses:
     keys: Sequence[PassKey]
     """[R]."""
     statistics: Tensor
-    """[R, k S] running statistics of batch norm after the steps so far, of each of the k models that a
-    client trains, one after another.
+    """[R, m, S] running statistics of batch norm after the steps so far, of each of the m models that a
+    client trains.
     """
 
     def take(self, rows: Sequence[int]) -> ForwardPasses:
@@ -52,20 +52,20 @@ class Step:
     number: int
     """Number of the step in the round, from 0."""
     evaluation: int = 0
-    """Which gradient of the step it is, from 0: the first k are the gradients of the k models
+    """Which gradient of the step it is, from 0: the first m are the gradients of the m models
     trained.
     """
     at_x: bool = False
     """True for the gradient at x that a rule subtracts: private parameters have none."""
 
-    def statistics(self, size: int) -> Tensor:
-        """[R, S] the running statistics, S = `size`, that the pass changes in place: a copy if it is not
-        the one of a model that is trained.
+    def statistics(self) -> Tensor:
+        """[R, S] the running statistics that the pass changes in place: a copy if it is not the one of a
+        model that is trained.
         """
-        known, start = self.passes.statistics, self.evaluation * size
-        if self.at_x or start + size > known.shape[1]:
-            return known[:, :size].clone()
-        return known[:, start : start + size]
+        known = self.passes.statistics
+        if self.at_x or self.evaluation >= known.shape[1]:
+            return known[:, 0].clone()
+        return known[:, self.evaluation]
 
     def uniform(self, samples: int, numbers: int, clients: int) -> Tensor:
         """Uniform numbers [m, B, T] for B `samples` of each of the first m `clients`, T `numbers`

@@ -34,8 +34,8 @@ from fedcore.testing.randomness import no_global_randomness
 from fedcore.testing.subject import EXACT, SAMPLED, Subject
 
 DIM, CLIENTS, POPULATION = 5, 3, 7
-IN_TRAINING = ("gradient", "direction", "step", "step_size_scale times a vector")
-"""Outputs that are as long as what a client trains."""
+IN_TRAINING = ("gradient", "direction", "step")
+"""Outputs of the shape of what a client trains."""
 LOCAL = "write for the last axis: the same line serves one client [D] and a cohort [M, D]"
 
 
@@ -47,9 +47,9 @@ class Parts(NamedTuple):
     context: ClientContext
     cohort: Cohort
     grad: Tensor
-    """[M, T], of the length of what a client trains."""
+    """[M, D]; [M, m, D] of several models, as all that a client trains."""
     y: Tensor
-    """[M, T]."""
+    """[M, D]."""
     x: Tensor
     """[D]."""
     deltas: Tensor
@@ -86,7 +86,7 @@ class Parts(NamedTuple):
     @property
     def seen(self) -> ClientContext:
         """The context as the rule sees it: of one model."""
-        return replace(self.context, x=self.context.x[..., :DIM])
+        return self.program.seen(self.context)
 
     @property
     def program(self) -> LocalProgram:
@@ -126,7 +126,7 @@ def parts_with(spec: AlgorithmSpec, rule: Rule, device: str = "cpu") -> Parts:
     models = algorithm.models
     x = draw(DIM)
     start = {**rule.start(x), **models.start(x)}
-    memory = {name: draw(CLIENTS, len(start.get(name, x))) for name in (*rule.memory, *models.memory)}
+    memory = {name: draw(CLIENTS, *start.get(name, x).shape) for name in (*rule.memory, *models.memory)}
     weights = draw(CLIENTS).exp()
     steps = torch.tensor([2.0, 5.0, 1.0], dtype=torch.float64, device=device)
     context = ClientContext(
@@ -140,6 +140,7 @@ def parts_with(spec: AlgorithmSpec, rule: Rule, device: str = "cpu") -> Parts:
         lr=0.1,
     )
     context = replace(context, x=models.starting_point(x, context.memory))
+    trained = x.shape if models.trained == 1 else (models.trained, DIM)
     share = torch.tensor([0.1, 0.2, 0.15], dtype=torch.float64, device=device)
     cohort = Cohort(
         clients=torch.tensor([1, 3, 6], device=device),
@@ -158,8 +159,8 @@ def parts_with(spec: AlgorithmSpec, rule: Rule, device: str = "cpu") -> Parts:
         algorithm,
         context,
         cohort,
-        draw(CLIENTS, context.x.shape[-1]),
-        draw(CLIENTS, context.x.shape[-1]),
+        draw(CLIENTS, *trained),
+        draw(CLIENTS, *trained),
         x,
         draw(CLIENTS, DIM),
     )
@@ -280,13 +281,14 @@ def shapes_hold_for_one_client_and_a_cohort(subject: Subject) -> None:
     context, models = parts.context, parts.algorithm.models
     whole = _client_outputs(parts, parts.grad, parts.y, context)
     start = {**parts.rule.start(parts.x), **models.start(parts.x)}
-    lengths = {f"memory {name!r}": len(value) for name, value in start.items()}
+    shapes = {f"memory {name!r}": tuple(value.shape) for name, value in start.items()}
+    shapes |= dict.fromkeys(IN_TRAINING, tuple(parts.y.shape[1:]))
     for row in range(CLIENTS):
         alone = _client_outputs(parts, parts.grad[row], parts.y[row], context.take(row))
         for name, (value, method) in whole.items():
-            width = parts.y.shape[-1] if name in IN_TRAINING else lengths.get(name, DIM)
-            _check_shape(name, value, (CLIENTS, width), method)
-            _check_shape(name, alone[name][0], (width,), method)
+            shape = shapes.get(name, (DIM,))
+            _check_shape(name, value, (CLIENTS, *shape), method)
+            _check_shape(name, alone[name][0], shape, method)
             off = (value[row] - alone[name][0]).abs().max()
             require(
                 off <= 1e-12,
@@ -351,14 +353,14 @@ def check_affine_form(rule: Rule, parts: Parts) -> None:
 
 def observed_form(rule: Rule, parts: Parts) -> AffineForm | None:
     """The form g + mu (y - x) + offset of a rule's direction on random numbers; None if it has none."""
-    context, y = parts.seen, parts.y[..., :DIM]
+    context, y = parts.seen, parts.program.first(parts.y)
     if not torch.equal(rule.gradient(_steep, y, context), _steep(y)):
         return None
     at_x = context.x.expand_as(y)
     offset = rule.direction(torch.zeros_like(y), at_x, context)
     mu: float | None = None
     for scale in (1.0, -0.5, 3.0):
-        grad, away = scale * parts.grad[..., :DIM], scale * (y - at_x)
+        grad, away = scale * parts.program.first(parts.grad), scale * (y - at_x)
         pull = rule.direction(grad, at_x + away, context) - grad - offset
         if mu is None:
             mu = float((pull * away).sum() / away.square().sum())
@@ -451,7 +453,7 @@ def declared_properties_hold(subject: Subject) -> None:
     spec, cohort, deltas = parts.spec, parts.cohort, parts.deltas
     combined = parts.combined()
     if spec.averages_models:
-        change = (parts.y - parts.context.x)[:, :DIM]
+        change = parts.program.first(parts.y - parts.context.x)
         mean = (parts.program.finish(parts.y, parts.context).delta - change).abs().max()
         off = max(float((combined.direction - cohort.weights @ deltas).abs().max()), float(mean))
         require(
@@ -531,12 +533,12 @@ def _client_outputs(
     context: ClientContext,
     after: Callable[[Any], None] = lambda _: None,
 ) -> Mapping[str, tuple[Tensor, Any]]:
-    """Results of rule and models for clients [..., T], by name, each with the method that gave it.
+    """Results of rule and models for clients [..., D], by name, each with the method that gave it.
 
     `after` is called with each method, once it has returned.
     """
     program, rule, models = parts.program, parts.rule, parts.algorithm.models
-    seen = replace(context, x=context.x[..., :DIM])
+    seen = program.seen(context)
 
     def evaluate(model: Tensor, *, evaluation: int, at_x: bool = False) -> Tensor:  # noqa: ARG001 - one
         return _steep(model)
@@ -554,7 +556,7 @@ def _client_outputs(
     after(models.remember)
     kept = rule.remember(update.delta, update.shared, seen.x, seen)
     after(rule.remember)
-    scale = rule.step_size_scale(context.steps) * torch.ones_like(y)
+    scale = rule.step_size_scale(context.steps) * torch.ones_like(program.first(y))
     after(rule.step_size_scale)
     return {
         "gradient": (gradient, rule.gradient),
@@ -577,7 +579,7 @@ def _ascending(subject: Subject) -> Any:
     """The first method that turns a direction around; the class if it is not known."""
     parts = parts_of(subject)
     rule, models, along = parts.rule, parts.algorithm.models, parts.server_vector
-    seen, grad = parts.seen, parts.grad[..., :DIM]
+    seen, grad = parts.seen, parts.program.first(parts.grad)
     steps: tuple[tuple[Any, Callable[[], Tensor], Tensor], ...] = (
         (rule.direction, lambda: rule.direction(grad, seen.x, seen), grad),
         (models.taken, lambda: models.taken(parts.grad, 0, parts.context), parts.grad),
@@ -600,7 +602,7 @@ def _evaluations(parts: Parts) -> int:
         count += 1
         return _steep(models)
 
-    parts.rule.gradient(at, parts.y[..., :DIM], parts.seen)
+    parts.rule.gradient(at, parts.program.first(parts.y), parts.seen)
     return count
 
 

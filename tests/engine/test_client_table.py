@@ -47,6 +47,16 @@ def test_a_row_that_is_not_finite_stays_with_its_client() -> None:
     assert torch.equal(table.gather(np.array([1]))["c"], rows(0))
 
 
+def test_a_client_may_keep_a_matrix() -> None:
+    start = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], dtype=torch.float64)
+    table, copy = ClientTable({"z": start}, 10), ClientTable({"z": start}, 10)
+    assert torch.equal(table.gather(np.array([1, 2]))["z"], torch.stack([start, start]))
+    table.scatter(np.array([2]), {"z": 7 * start[None]})
+    copy.load(table.state())
+    for each in (table, copy):
+        assert torch.equal(each.gather(np.array([1, 2]))["z"], torch.stack([start, 7 * start]))
+
+
 def test_state_restores_the_table() -> None:
     table, copy = ClientTable({"c": LIKE, "d": LIKE}, 10), ClientTable({"c": LIKE, "d": LIKE}, 10)
     table.scatter(np.array([5, 3]), {"c": rows(5, 3), "d": rows(50, 30)})

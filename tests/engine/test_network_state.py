@@ -18,13 +18,15 @@ from fedcore import ExperimentSpec, Simulation
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.core import Algorithm, ClientContext, LocalSgd, Models, Need, Rule, Vectors
 from fedcore.engine.local_program import LocalProgram
-from fedcore.engine.network_state import bind_state
+from fedcore.engine.network_state import PERSONAL, bind_state
 from fedcore.engine.personal import PersonalModels
 from fedcore.errors import SpecificationError
 from fedcore.models.forward import BatchStatistics
 from fedcore.models.layers import build_module
 from fedcore.problems.network import PRIVATE
 from fedcore.testing import runs
+from fedcore.testing.algorithms import ALGORITHM
+from fedcore.testing.subject import Subject
 from tests.builders.specifications import Document, specification
 from tests.engine.test_networks import own, whole_batches
 
@@ -38,7 +40,7 @@ NORMS = ("1", "5")
 Named = dict[str, Tensor]
 
 
-def experiment(algorithm: Document, policy: str, **changes: Any) -> ExperimentSpec:
+def experiment(algorithm: Document | AlgorithmSpec, policy: str, **changes: Any) -> ExperimentSpec:
     """Two clients with test samples of their own, three steps on all samples, two rounds."""
     model = {
         "kind": "import",
@@ -296,6 +298,68 @@ def test_the_second_model_of_ditto_has_the_statistics_of_its_own_mini_batches(en
         simulation.advance()
     assert_close(simulation.model(), server.state_dict())
     assert_personal(simulation, second, data)
+
+
+PULLS = (0.3, 2.0)
+
+
+@dataclass(frozen=True)
+class PulledApart(Models):
+    """Two personal models, kept as [2, D], beside x, each with a pull of its own."""
+
+    memory = ("own",)
+    trained = 3
+    plain = False
+
+    def start(self, x: Tensor) -> Vectors:
+        return {"own": torch.stack([x, x])}
+
+    def starting_point(self, x: Tensor, memory: Vectors) -> Tensor:
+        own = memory["own"]
+        return torch.cat([x.expand_as(own[..., :1, :]), own], -2)
+
+    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
+        return grad + y.new_tensor(PULLS)[:, None] * (y[..., 1:, :] - context.x[..., :1, :])
+
+    def remember(self, y: Tensor, context: ClientContext) -> Vectors:
+        return {"own": y[..., 1:, :]}
+
+    def personal_model(self, x: Tensor, memory: Vectors) -> Tensor:
+        return memory["own"][..., -1, :]
+
+
+class DittoTwice(AlgorithmSpec):
+    """Clients train two personal models beside the server's."""
+
+    source = "none"
+    fixed_point = "as `fedavg`"
+
+    kind: Literal["ditto_twice"] = "ditto_twice"
+
+    def models(self) -> Models:
+        return PulledApart()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_each_of_two_personal_models_is_that_of_ditto_with_its_pull(engine: str) -> None:
+    """With momentum, and clipping of each model by itself; and so are its running statistics."""
+    changes: Document = {
+        "local": {"optimizer": {"momentum": 0.5}, "clip_norm": 0.4},
+        "execution": {"engine": engine},
+    }
+    both = runs.finished(experiment(DittoTwice(), "average", **changes), 0)
+    kept, clients = both.state.table.gather(np.arange(2)), np.arange(2)
+    for place, lam in enumerate(PULLS):
+        ditto = runs.finished(experiment({"kind": "ditto", "lam": lam}, "average", **changes), 0)
+        one = ditto.state.table.gather(clients)
+        torch.testing.assert_close(kept["own"][:, place], one["personal"], rtol=0, atol=1e-13)
+        torch.testing.assert_close(kept[PERSONAL][:, 1 + place], one[PERSONAL][:, 1], rtol=0, atol=1e-13)
+        assert_close(both.model(), ditto.model(), 1e-13)
+
+
+def test_an_algorithm_with_three_models_at_a_client_passes_its_checks() -> None:
+    for check in ALGORITHM:
+        check(Subject(DittoTwice, "algorithms"))
 
 
 @pytest.mark.parametrize("adaptive", [False, True])

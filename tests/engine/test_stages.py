@@ -11,13 +11,19 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 import fedcore.engine.stages as package
 from fedcore import ExperimentSpec, Simulation
+from fedcore.core import Aggregate
 from fedcore.engine import round as rounds
+from fedcore.engine.client_table import ClientTable
 from fedcore.engine.stages import stages_of
-from fedcore.engine.stages.base import Flow, RoundStage, RoundState
+from fedcore.engine.stages.base import Flow, RoundStage, RoundState, SelectedCohort
+from fedcore.engine.stages.remember import Remember
+from fedcore.systems.cohorts import Drawn
 from tests.builders.specifications import Document, merged, specification
 from tests.engine.test_round import CASES, DIGITS
 
@@ -174,3 +180,23 @@ def test_a_field_of_the_flow_is_set_by_the_stages_that_it_names(
     spec, known = specification(merged(DIGITS, {**CASES[case], "rounds": 2})), said()
     for stage, field in setting(monkeypatch, spec):
         assert stage in known[field], (stage, field)
+
+
+def test_clients_that_are_left_out_keep_what_they_had_whatever_its_shape() -> None:
+    nothing: Any = None
+    start, one = torch.zeros(2, 3), torch.zeros(1)
+    table = ClientTable({"matrix": start, "vector": start[0]}, 5)
+    table.scatter(np.array([1, 3]), {"matrix": torch.ones(2, 2, 3), "vector": torch.ones(2, 3)})
+    clients = np.array([0, 1, 3, 4])
+    flow = Flow(
+        1,
+        nothing,
+        each=True,
+        selected=SelectedCohort(Drawn(clients, np.ones_like(clients)), 4, [], 0, 0, None),
+        aggregate=Aggregate(one, one, {}, torch.tensor([True, True, False, False])),
+        kept={"matrix": torch.full((4, 2, 3), 7.0), "vector": torch.full((4, 3), 7.0)},
+    )
+    Remember().play(RoundState(nothing, table, nothing), flow)
+    for vectors in table.gather(np.arange(5)).values():
+        for row, value in zip(vectors, [0, 1, 0, 7, 7], strict=True):
+            assert bool((row == value).all())

@@ -180,7 +180,7 @@ def test_with_dropout_the_gradient_has_the_bits_of_autograds(
     by_hand = replace(automatic, chain=Chain(row, layout, loss, last=last))
     theta, samples = layout.flat(module), Samples(features, torch.arange(BATCH) % CLASSES)
     for number in range(3):
-        step = Step(ForwardPasses([PassKey(0, 1, 2)], statistics[None]), number)
+        step = Step(ForwardPasses([PassKey(0, 1, 2)], statistics[None, None]), number)
         gradient = by_hand.gradient(theta, samples, step)
         assert torch.equal(gradient, automatic.gradient(theta, samples, step))
 

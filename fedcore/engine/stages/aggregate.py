@@ -93,5 +93,5 @@ def _marked(changes: Tensor, others: Sequence[Tensor]) -> Tensor:
     """The `changes` [M, D], NaN where a number in any of the client's `others` [M, *] is not finite."""
     broken = torch.zeros(len(changes), dtype=torch.bool, device=changes.device)
     for vectors in others:
-        broken = broken | ~vectors.isfinite().all(dim=1)
+        broken = broken | ~vectors.isfinite().flatten(1).all(dim=1)
     return changes.masked_fill(broken[:, None], torch.nan)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
-
 from fedcore.engine.assignment import Observation
 from fedcore.engine.stages.base import Flow, RoundCost, RoundStage, RoundState
 
@@ -16,11 +14,11 @@ class Remember(RoundStage):
     name = "remember"
 
     def play(self, state: RoundState, flow: Flow) -> tuple[RoundState, Flow]:
-        kept = {**flow.kept, **flow.network_state}
+        kept, clients = {**flow.kept, **flow.network_state}, flow.clients
         if flow.dropped is not None:
-            rows = flow.dropped[:, None]
-            kept = {name: torch.where(rows, flow.memory[name], new) for name, new in kept.items()}
-        state.table.scatter(flow.clients, kept)
+            kept = {name: rows[~flow.dropped] for name, rows in kept.items()}
+            clients = clients[~flow.dropped.numpy(force=True)]
+        state.table.scatter(clients, kept)
         return state, flow
 
 
