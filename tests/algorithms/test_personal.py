@@ -1,17 +1,20 @@
 """Personalised algorithms: their papers' loops written out in NumPy, limit cases, and memory."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedcore import ExperimentSpec, Simulation, run
+from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.per_fedavg import WithHessianProduct
 from fedcore.algorithms.personal_layers import mask_of
-from fedcore.core import ClientContext
+from fedcore.core import ClientContext, Models
 from fedcore.engine.personal import PersonalModels
 from fedcore.errors import SpecificationError
 from fedcore.simulation.simulation import advance_batch
@@ -50,7 +53,7 @@ def on_quadratics(algorithm: Document, **changes: Any) -> Simulation:
     )
 
 
-def on_digits(algorithm: Document, **changes: Any) -> Simulation:
+def on_digits(algorithm: Document | AlgorithmSpec, **changes: Any) -> Simulation:
     """The finished run on digits."""
     return runs.finished(specification(DIGITS, algorithm=algorithm, **changes), 0)
 
@@ -335,6 +338,37 @@ def test_fedper_of_one_round_is_fedavg_in_the_body() -> None:
     body, _ = split(server_model(on_digits({"kind": "fedper"}, rounds=1)))
     expected, _ = split(server_model(on_digits({"kind": "fedavg"}, rounds=1)))
     np.testing.assert_allclose(body, expected, rtol=0, atol=1e-15)
+
+
+@dataclass(frozen=True)
+class NewHead(Models):
+    """In each round clients begin with the head of the first model, and forget theirs."""
+
+    def for_model(self, coordinates: Mapping[str, Tensor]) -> Models:
+        return replace(self, stays=mask_of(1, coordinates, ""))
+
+
+class NewHeads(AlgorithmSpec):
+    """FedAvg of the body."""
+
+    source = "none"
+    fixed_point = "none"
+
+    kind: Literal["new_heads"] = "new_heads"
+
+    def models(self) -> Models:
+        return NewHead()
+
+
+@pytest.mark.parametrize("engine", ["reference", "parallel", "vectorised", "compiled"])
+def test_layers_may_stay_with_clients_that_keep_nothing(engine: str) -> None:
+    """Their changes may be summed alone. The body is FedAvg's after a round, and the head the first one."""
+    execution = {"engine": engine}
+    first = Simulation(specification(DIGITS), 0).state.server.x.numpy()
+    found = split(server_model(on_digits(NewHeads(), rounds=1, execution=execution)))
+    expected, _ = split(server_model(on_digits({"kind": "fedavg"}, rounds=1)))
+    np.testing.assert_allclose(found[0], expected, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(found[1], split(first)[1])
 
 
 def test_lg_fedavg_is_fedper_with_the_layers_exchanged() -> None:

@@ -33,11 +33,12 @@ class Combine(RoundStage):
             if not aggregator.moves_alone:
                 return state, flow
             cohort = _no_clients(flow, server)
-            seen = sent_part(models, server.broadcast.new_zeros(0, server.broadcast.shape[-1]))
+            seen = server.broadcast.new_zeros(0, server.broadcast.shape[-1])
         elif seen is None:
             assert flow.change is not None
-            sums, seen = aggregator.weighted_sums(cohort), sent_part(models, flow.change)
-            seen = seen if sums is None else sums @ seen
+            sums = aggregator.weighted_sums(cohort)
+            seen = flow.change if sums is None else sums @ flow.change
+        seen = sent_part(models, seen)
         if flow.trained is not None and aggregator.drops_changes:
             seen = _marked(seen, [*flow.trained.shared.values(), *flow.network_state.values()])
         if seen.shape[1]:
