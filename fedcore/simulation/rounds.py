@@ -93,7 +93,7 @@ def _measure(context: RunContext, state: RunState, cost: RoundCost) -> Measured:
 
 
 def _evaluated(context: RunContext, state: RunState, observation: Observation | None) -> Measured:
-    """What `evaluation.measures` asks for in this round."""
+    """The measures of this round that `evaluation.measures` names."""
     evaluation, attackers, rounds = context.spec.evaluation, context.attackers, context.spec.rounds
     measures, measured = evaluation.measures, dict[str, float | list[float]]()
     bound = partial(bind_state, statistics=state.server.statistics, table=state.table)
