@@ -76,10 +76,10 @@ def bits(folder: Path) -> dict[str, Any]:
 def test_killed_at_any_time_it_continues_to_the_same_bits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], processes: int, kills: tuple[int, ...]
 ) -> None:
-    """It is killed once so many rounds are committed, of 400 of both arms."""
+    """It is killed once so many rounds are committed, of 1,200 of both arms."""
     document = merged(
         SYNTHETIC,
-        {"rounds": 200, "seeds": [0], "sweep": {"algorithm": [{"kind": "scaffold"}, {"kind": "fedavg"}]}},
+        {"rounds": 600, "seeds": [0], "sweep": {"algorithm": [{"kind": "scaffold"}, {"kind": "fedavg"}]}},
     )
     file, out = spec_file(tmp_path, document), tmp_path / "out"
     shared = f"--processes={processes}"
@@ -95,11 +95,11 @@ def test_killed_at_any_time_it_continues_to_the_same_bits(
             finally:
                 process.send_signal(signal.SIGKILL)
     interrupted = bits(out)
-    assert any(0 < len(rows) < 200 for rows, _ in interrupted.values())
+    assert any(0 < len(rows) < 600 for rows, _ in interrupted.values())
     assert call("run", file, "--output", out, shared) == 0
     assert call("run", file, "--output", tmp_path / "whole", shared) == 0
     assert bits(out) == bits(tmp_path / "whole")
-    assert all(len(rows) == 200 for rows, _ in bits(out).values())
+    assert all(len(rows) == 600 for rows, _ in bits(out).values())
 
 
 def test_a_plan_knows_the_rates_of_the_runs_that_have_ended(
