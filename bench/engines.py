@@ -24,12 +24,12 @@ from fedcore import ExperimentSpec
 from fedcore.data.federated import Samples, UndividedDataset, divide
 from fedcore.engine.choice import engine_by_rule
 from fedcore.engine.client_table import ClientTable
-from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.engines import ENGINES, EngineName, supports
 from fedcore.engine.round import close_round, open_round
 from fedcore.engine.server import RunContext, client_vectors, initial_state
 from fedcore.engine.stages import stages_of
 from fedcore.engine.stages.base import RoundState
+from fedcore.engine.traffic import Traffic
 from fedcore.messages import messages_of
 from fedcore.models.layers import build_module
 from fedcore.problems.network import supervised_problem

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import exp
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
@@ -83,12 +82,6 @@ class ClassesPerClientPartition(HoldOutPartition):
                 "/problem/partition/classes",
                 f"must be at most {classes}, the number of classes of {dataset.kind}, not {self.classes}",
             )
-
-    def mean_samples(self, even: float) -> float:
-        if self.mean is None:
-            return even
-        drawn = self.min_samples + exp(min(self.mean + self.sigma**2 / 2, MAX_EXPONENT))
-        return min(even, drawn * (1 - (self.hold_out or 0.0)))
 
     def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
         """Give each client the same few samples of each of its classes, then a lognormal share of

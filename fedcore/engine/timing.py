@@ -1,22 +1,82 @@
-"""How long clients take on the simulated clock."""
+"""How long clients take on the simulated clock. Plans ask, too, so it loads no PyTorch."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
+from fedcore.lazy import np
 from fedcore.systems.clock import DeviceSpeed, device_speed
 from fedcore.systems.participation.base import Timing
 from fedcore.systems.work import plan_work
 
 if TYPE_CHECKING:
-    from fedcore.engine.assignment import Ids
-    from fedcore.engine.compressed_links import Traffic
-    from fedcore.engine.server import RunContext
+    from numpy.typing import NDArray
+
+    from fedcore.engine.traffic import Traffic
+    from fedcore.spec import ExperimentSpec
+    from fedcore.systems.availability import AvailabilityData
+    from fedcore.systems.device_traces import DeviceTrace
+
+    Floats = NDArray[np.float64]
+    Ids = NDArray[np.int64]
 
 
-def estimate_timing(context: RunContext, traffic: Traffic, round: int, clients: Ids) -> Timing:
+class Clients(Protocol):
+    """What is known of the clients without their data."""
+
+    @property
+    def share(self) -> Floats:
+        """[N] p_i."""
+
+    @property
+    def sizes(self) -> Ids:
+        """[N] n_i."""
+
+    @property
+    def dim(self) -> int:
+        """D."""
+
+
+class DrawContext(Protocol):
+    """The constants of a run that its draws depend on, as of `RunContext`."""
+
+    @property
+    def spec(self) -> ExperimentSpec:
+        """Its specification."""
+
+    @property
+    def seed(self) -> int:
+        """Its seed."""
+
+    @property
+    def problem(self) -> Clients:
+        """Its clients."""
+
+    @property
+    def device_trace(self) -> DeviceTrace | None:
+        """The devices of `systems.devices.trace`, if it is given."""
+
+    @property
+    def availability(self) -> AvailabilityData | None:
+        """`systems.availability`, if it is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTiming:
+    """A round on the simulated clock."""
+
+    busy: float
+    """Mean number of clients that computed or sent."""
+    places: int
+    """How many could have: the selected clients, or the `concurrency` of an asynchronous run."""
+    staleness: Ids | None = None
+    """[M] steps that the server took between the start and the arrival of each client, in an
+    asynchronous run.
+    """
+
+
+def estimate_timing(context: DrawContext, traffic: Traffic, round: int, clients: Ids) -> Timing:
     """Estimate of `clients` [m] that receive the whole model and are no stragglers."""
     spec = context.spec
     systems = spec.systems.model_copy(update={"stragglers": None})
@@ -30,7 +90,7 @@ def estimate_timing(context: RunContext, traffic: Traffic, round: int, clients: 
 
 
 def speed_of(
-    context: RunContext, clients: Ids, bytes_down: Ids, bytes_up: int, messages: Ids | int
+    context: DrawContext, clients: Ids, bytes_down: Ids, bytes_up: int, messages: Ids | int
 ) -> DeviceSpeed:
     """`device_speed` of `clients` [M] on the simulated clock of the run."""
     devices = context.spec.systems.devices

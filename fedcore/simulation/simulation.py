@@ -21,7 +21,6 @@ from fedcore.engine.assignment import Job, Observation, Result
 from fedcore.engine.choice import EngineChoice, choose_engine
 from fedcore.engine.client_table import CLIENT_MEMORY, ClientTable, MemoryBudget
 from fedcore.engine.codec import put_together, take_apart
-from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.divergence import find_divergence
 from fedcore.engine.engines import ENGINES, EngineName, benefits_from_batching
 from fedcore.engine.network_state import bind_state, keeps_own, own_vectors, statistics_sent
@@ -49,6 +48,7 @@ from fedcore.engine.shard_messages import (
 from fedcore.engine.shards import Sharded, TrainShards, one_by_one, train_shard
 from fedcore.engine.stages import stages_of
 from fedcore.engine.stages.base import RoundCost, RoundState
+from fedcore.engine.traffic import Traffic
 from fedcore.errors import CheckpointError, SpecificationError
 from fedcore.measures import model_measures, needs_deltas, population_measures, round_measures
 from fedcore.messages import messages_of

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from fedcore.engine.assignment import RoundTiming
 from fedcore.engine.event_queue import EventQueue, Flight, Planned, await_arrivals, await_tier
-from fedcore.engine.stages.base import CommonStart, Flow, RoundStage, RoundState, SelectedCohort
+from fedcore.engine.selection import SelectedCohort
+from fedcore.engine.stages.base import CommonStart, Flow, RoundStage, RoundState
 from fedcore.engine.tiers import Tiers
-from fedcore.engine.timing import estimate_timing, speed_of
+from fedcore.engine.timing import RoundTiming, estimate_timing, speed_of
 from fedcore.systems.asynchrony import ClientsAtATime, FedAT
 from fedcore.systems.availability import TraceAvailable
 from fedcore.systems.cohorts import Drawn, draw, weights
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fedcore.engine.assignment import Ids
-    from fedcore.engine.compressed_links import Traffic
     from fedcore.engine.event_queue import Arrivals
     from fedcore.engine.server import RunContext
+    from fedcore.engine.traffic import Traffic
 
     Floats = NDArray[np.float64]
 

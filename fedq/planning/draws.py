@@ -1,0 +1,277 @@
+"""Play the draws of runs without their training: clients, steps and bytes, by the engine's own code. Nothing
+here loads PyTorch or data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp
+from typing import TYPE_CHECKING, NamedTuple
+
+from fedcore.algorithms.personal_layers import PersonalLayers
+from fedcore.block import ceil_share
+from fedcore.core import Algorithm
+from fedcore.data.dirichlet import InnerDirichletPartition
+from fedcore.data.exact import ExactProblem
+from fedcore.data.label_skew import MAX_EXPONENT, ClassesPerClientPartition, ShardsPartition
+from fedcore.data.size_skew import EvenPartition
+from fedcore.engine.selection import SelectedCohort, select_cohort
+from fedcore.engine.traffic import Traffic
+from fedcore.lazy import np, random
+from fedcore.messages import RoundMessage, messages_of
+from fedcore.spec import ExperimentSpec
+from fedcore.spec.problem import Problem, dimension, population
+from fedcore.systems.asynchrony import ClientsAtATime, FedAT
+from fedcore.systems.availability import AvailabilityData, TimedTrace
+from fedcore.systems.cohorts import Drawn, select
+from fedcore.systems.participation import Uniform
+from fedcore.systems.participation.base import RoundFacts
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Ids = NDArray[np.int64]
+
+ROUNDS, CLIENTS = 1_000, 20_000
+"""Rounds, and clients drawn in them, that are played for all arms together."""
+LEAST_ROUNDS = 4
+"""Rounds that are played for each arm, if they have no more clients than its share."""
+
+
+class Played(NamedTuple):
+    """Counts over all rounds of a run; of rounds that were not played, as many as in the later ones of those
+    that were.
+    """
+
+    arrived: float
+    """Clients whose work reaches the server, each as often as it does."""
+    steps: float
+    """Their local steps."""
+    samples: float
+    """Samples in the mini-batches of these steps."""
+    batches: float
+    """Mini-batches in an epoch of each client that arrived."""
+    bytes_up: float
+    bytes_down: float
+    reached: float
+    """Clients that receive the model in some round."""
+    drawn: int
+    """Most clients that train in a round."""
+    asked: int
+    """Most clients that are asked for a value in a round."""
+    rounds: int
+    """Rounds that were played with all of their clients, and others that are like them."""
+
+
+class Population(NamedTuple):
+    """The clients of a problem without their data."""
+
+    share: Floats
+    sizes: Ids
+    dim: int
+    known: bool
+    """False if the sizes are not known, but taken as equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """The constants of a run that its draws depend on, as a `DrawContext`."""
+
+    spec: ExperimentSpec
+    algorithm: Algorithm
+    problem: Population
+    seed: int
+    availability: AvailabilityData | None
+    device_trace: None = None
+
+    @classmethod
+    def of(cls, spec: ExperimentSpec) -> PlannedRun:
+        """The run of the first seed. Arrivals of an asynchronous one are drawn uniformly in the place of its
+        clients.
+        """
+        clients, systems = population_of(spec.problem), spec.systems
+        if spec.asynchrony is not None:
+            uniform = Uniform(kind="uniform", clients_per_round=_arrivals(spec, len(clients.sizes)))
+            spec = spec.model_copy(update={"participation": uniform, "asynchrony": None})
+        available = None if isinstance(systems.availability, TimedTrace) else systems.availability
+        return cls(spec, spec.build(), clients, spec.seeds[0], available)
+
+    @property
+    def messages(self) -> Sequence[RoundMessage]:
+        """What travels, but for running statistics, of which only the network tells the number."""
+        return messages_of(self.algorithm, self.problem.dim)
+
+    def key(self) -> tuple[object, ...]:
+        """What the counts depend on."""
+        blocks = self.spec.model_dump_json(
+            include={
+                "rounds": True,
+                "participation": True,
+                "systems": True,
+                "local": {"epochs", "steps", "batch_size"},
+            }
+        )
+        word, algorithm = word_bytes(self.spec), self.algorithm
+        sizes = [
+            (one[1:], one.size(algorithm.uplink if one.way == "up" else algorithm.downlink, word))
+            for one in self.messages
+        ]
+        return blocks, tuple(sizes), word, self.problem.sizes.tobytes(), self.problem.share.tobytes()
+
+    @property
+    def steady(self) -> bool:
+        """True if all rounds from the second are alike."""
+        drawn = {"availability", "epochs", "steps", "batch_size", "stragglers", "deadline"}
+        known = all(getattr(self.spec.systems, field) is None for field in drawn)
+        return self.spec.participation.everyone and known
+
+    def choose(self, candidates: Drawn, answer: RoundMessage | None, facts: RoundFacts) -> Drawn:
+        """As many of the candidates as the scheme selects, or itself if it needs nothing of the training."""
+        scheme, count = self.spec.participation, len(candidates.clients)
+        if not scheme.selects():
+            return candidates
+        if answer is None and not scheme.observes():
+            return select(scheme, candidates, None, scheme.start_state(len(facts.share)), facts, self.seed)
+        order = random.generator(self.seed, "planned selection", facts.round).permutation(count)
+        return candidates[order < getattr(scheme, "clients_per_round", count)]
+
+    def play(self, most_rounds: int, most_clients: int) -> Played:
+        """Play up to so many rounds, and no more once so many clients have been drawn; count."""
+        rounds, clients = self.spec.rounds, len(self.problem.sizes)
+        traffic = Traffic(self.messages, self.algorithm, clients, word_bytes(self.spec))
+        if self.steady:
+            most_rounds, most_clients = LEAST_ROUNDS, LEAST_ROUNDS * clients
+        counted: list[list[float]] = []
+        all_drawn, drawn, asked, scale, seconds = 0, 0, 0, 1.0, 0.0
+
+        def choose(candidates: Drawn, answer: RoundMessage | None, facts: RoundFacts) -> Drawn:
+            nonlocal scale
+            chosen = self.choose(candidates, answer, facts)
+            count = len(chosen.clients)
+            scale = max(1.0, count / CLIENTS)
+            return chosen if count <= CLIENTS else chosen[np.arange(count) * CLIENTS % count < CLIENTS]
+
+        while len(counted) < min(rounds, most_rounds) and all_drawn < most_clients:
+            number = len(counted) + 1
+            cohort = select_cohort(self, seconds, traffic, number, choose)
+            counted.append([scale * count for count in self._count(cohort, traffic, number)])
+            seconds += cohort.seconds or 0.0
+            all_drawn += cohort.drawn
+            drawn, asked = max(drawn, round(scale * cohort.drawn)), max(asked, cohort.evaluations)
+        played, table = len(counted), np.array(counted)
+        totals = table.sum(0) + (rounds - played) * table[played // 2 :].mean(0)
+        away = max(0.0, 1 - scale * traffic.reached() / clients)
+        reached = clients * (1 - away ** (rounds / played))
+        in_full = 0 if scale > 1 else rounds if self.steady else played
+        return Played(*totals.tolist(), reached, drawn, asked, in_full)
+
+    def _count(self, cohort: SelectedCohort, traffic: Traffic, number: int) -> tuple[float, ...]:
+        """The counts of a round, in the order of `Played`."""
+        steps, size = np.array(
+            [[work.steps for work in cohort.work], [work.batch_size for work in cohort.work]], np.int64
+        )
+        held = self.problem.sizes[cohort.clients]
+        batches = -(-held // size)
+        work = len(held), steps.sum(), (steps * held / batches).sum(), batches.sum()
+        up, down = traffic.finish(cohort.clients, number)
+        return *work, cohort.bytes_up + up, cohort.bytes_down + down
+
+
+def play_draws(specs: Sequence[ExperimentSpec], rounds: int = ROUNDS) -> list[Played]:
+    """Play runs of `specs`, up to `rounds` rounds in all; those whose draws are the same once."""
+    runs = [PlannedRun.of(spec) for spec in specs]
+    keys = [run.key() for run in runs]
+    distinct = dict(zip(keys, runs, strict=True))
+    share = max(LEAST_ROUNDS, rounds // len(distinct)), CLIENTS // len(distinct)
+    played = {key: run.play(*share) for key, run in distinct.items()}
+    return [played[key] for key in keys]
+
+
+def describe_exactness(spec: ExperimentSpec, played: Played) -> str:
+    """Which of the bytes and steps of a run are exact, in words, and why others are estimates."""
+    scheme, systems, models = spec.participation, spec.systems, spec.build().models
+    timed = systems.availability is not None and systems.availability.needs_devices()
+    batches = spec.local.batch_size != "full" or systems.batch_size is not None
+    in_batches = batches and (spec.local.epochs is not None or systems.epochs is not None)
+    sizes = [] if population_of(spec.problem).known else ["clients are taken to hold equally many samples"]
+    measured = isinstance(systems.availability, TimedTrace) or (systems.devices and systems.devices.trace)
+    drawn = [
+        reason
+        for holds, reason in (
+            (spec.asynchrony, "clients of an asynchronous run are drawn as in a synchronous one"),
+            (scheme.selects(), "the training decides which clients are selected"),
+            (measured, "measured devices are left out"),
+            (played.rounds < spec.rounds, f"{played.rounds:,} of {spec.rounds:,} rounds were played in full"),
+        )
+        if holds
+    ]
+    if scheme.draws_by_share or (in_batches and (timed or systems.deadline is not None)):
+        drawn += sizes
+    sent = [
+        reason
+        for holds, reason in (
+            (getattr(spec.problem.model, "batch_norm", None) == "average", "running statistics are left out"),
+            (models.overlap or isinstance(models, PersonalLayers), "all layers are taken to travel"),
+        )
+        if holds
+    ]
+    bytes_by = [*drawn, *sent]
+    steps_by = list(dict.fromkeys([*drawn, *(sizes if in_batches else [])]))
+    seed = f"exact for seed {spec.seeds[0]}" + ", and taken for the others" * (len(spec.seeds) > 1)
+    if bytes_by and steps_by:
+        return f"bytes and steps are estimates: {'; '.join(dict.fromkeys([*bytes_by, *steps_by]))}"
+    if not bytes_by and not steps_by:
+        return f"bytes and steps are {seed}"
+    exact, other, reasons = ("steps", "bytes", bytes_by) if bytes_by else ("bytes", "steps", steps_by)
+    return f"{exact} are {seed}; {other} are estimates: {'; '.join(reasons)}"
+
+
+def population_of(problem: Problem) -> Population:
+    """The clients of `problem`; where only data or draws tell their sizes, these are taken as equal."""
+    dataset, clients, dim = problem.dataset, population(problem), dimension(problem)
+    shape, inline = dataset.shape(), getattr(dataset, "clients", None)
+    if isinstance(dataset, ExactProblem) and inline:
+        rows = np.array([len(getattr(client, "b", "1")) for client in inline], np.int64)
+        weights = np.array([client.weight for client in inline], np.float64)
+        weights = np.where(np.isnan(weights), rows, weights)
+        return Population(weights / weights.sum(), rows, dim, known=True)
+    sizes, known = _divided(problem, shape.train_samples, clients)
+    return Population(sizes / sizes.sum(), sizes, dim, known or isinstance(dataset, ExactProblem))
+
+
+def _divided(problem: Problem, samples: int, clients: int) -> tuple[Ids, bool]:
+    """Training samples [N] of each client, and whether they are known."""
+    partition, shape = problem.partition, problem.dataset.shape()
+    divided = None if partition is None else partition.divided_samples(shape)
+    samples = samples if divided is None else divided
+    sizes, known = samples // clients + (np.arange(clients) < samples % clients), False
+    match partition:
+        case EvenPartition():
+            known = divided is not None
+        case ShardsPartition():
+            known = divided is not None and not divided % partition.part_count()
+        case InnerDirichletPartition(sizes=(_, *_)):
+            sizes, known = np.array(partition.sizes, np.int64), True
+        case ClassesPerClientPartition(mean=float(mean)):
+            most = partition.min_samples + exp(min(mean + partition.sigma**2 / 2, MAX_EXPONENT))
+            sizes = np.minimum(sizes, int(most))
+    if (share := getattr(partition, "hold_out", None)) is not None:
+        kept = {size: size - ceil_share(share, size) for size in np.unique(sizes).tolist()}
+        sizes = np.array([kept[size] for size in sizes.tolist()], np.int64)
+    return np.maximum(sizes, 1), known
+
+
+def _arrivals(spec: ExperimentSpec, clients: int) -> int:
+    """Clients whose arrival makes a step of the server in an asynchronous run, in the mean."""
+    if isinstance(spec.asynchrony, ClientsAtATime):
+        return spec.asynchrony.arrivals
+    assert isinstance(spec.asynchrony, FedAT)
+    tier, scheme = clients // spec.asynchrony.tiers, spec.participation
+    return min(scheme.cohort_size(clients), tier) if isinstance(scheme, Uniform) else tier
+
+
+def word_bytes(spec: ExperimentSpec) -> int:
+    """Bytes of a number of a model."""
+    return 8 if spec.precision == "float64" else 4
