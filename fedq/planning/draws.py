@@ -165,7 +165,8 @@ class PlannedRun:
         away = max(0.0, 1 - scale * traffic.reached() / clients)
         reached = clients * (1 - away ** (rounds / played))
         in_full = 0 if scale > 1 else rounds if self.steady else played
-        return Played(*totals.tolist(), reached, drawn, asked, in_full)
+        arrived, steps, samples, batches, up, down = totals.tolist()
+        return Played(arrived, steps, samples, batches, up, down, reached, drawn, asked, in_full)
 
     def _count(self, cohort: SelectedCohort, traffic: Traffic, number: int) -> tuple[float, ...]:
         """The counts of a round, in the order of `Played`."""
