@@ -29,12 +29,12 @@ from fedcore.engine.round import close_round, open_round
 from fedcore.engine.server import RunContext, client_vectors, initial_state
 from fedcore.engine.stages import stages_of
 from fedcore.engine.stages.base import RoundState
-from fedcore.engine.traffic import Traffic
 from fedcore.messages import messages_of
 from fedcore.models.layers import build_module
 from fedcore.problems.network import supervised_problem
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.spec.engines import facts_about
+from fedcore.systems.traffic import Traffic
 
 MEMORY_BYTES = 8 << 30
 LEAST_S, MOST_ROUNDS = 0.5, 20

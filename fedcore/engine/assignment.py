@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcore.core import Aggregate, Algorithm, ClientContext, ClientUpdate, Cohort
-from fedcore.engine.timing import RoundTiming
 from fedcore.problems import TrainingProblem
 from fedcore.problems.network import STATISTICS
 from fedcore.problems.passes import ForwardPasses
 from fedcore.solvers.schedules import StepSizes
+from fedcore.systems.timing import RoundTiming
 
 Ids = NDArray[np.int64]
 

@@ -48,7 +48,6 @@ from fedcore.engine.shard_messages import (
 from fedcore.engine.shards import Sharded, TrainShards, one_by_one, train_shard
 from fedcore.engine.stages import stages_of
 from fedcore.engine.stages.base import RoundCost, RoundState
-from fedcore.engine.traffic import Traffic
 from fedcore.errors import CheckpointError, SpecificationError
 from fedcore.measures import model_measures, needs_deltas, population_measures, round_measures
 from fedcore.messages import messages_of
@@ -64,6 +63,7 @@ from fedcore.spec.checks import personal_measures
 from fedcore.spec.engines import ArmFacts, facts_about
 from fedcore.spec.evaluation import NO_BEST_MODEL
 from fedcore.systems.attacks import Attackers
+from fedcore.systems.traffic import Traffic
 
 MAX_BATCH_RUNS = 8
 """Maximum number of runs of one experiment trained together, where that is faster."""

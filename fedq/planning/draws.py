@@ -16,8 +16,6 @@ from fedcore.data.dirichlet import InnerDirichletPartition
 from fedcore.data.exact import ExactProblem
 from fedcore.data.label_skew import MAX_EXPONENT, ClassesPerClientPartition, ShardsPartition
 from fedcore.data.size_skew import EvenPartition
-from fedcore.engine.selection import SelectedCohort, select_cohort
-from fedcore.engine.traffic import Traffic
 from fedcore.lazy import np, random
 from fedcore.messages import RoundMessage, messages_of
 from fedcore.spec import ExperimentSpec
@@ -27,6 +25,8 @@ from fedcore.systems.availability import AvailabilityData, TimedTrace
 from fedcore.systems.cohorts import Drawn, select
 from fedcore.systems.participation import Uniform
 from fedcore.systems.participation.base import RoundFacts
+from fedcore.systems.selection import SelectedCohort, select_cohort
+from fedcore.systems.traffic import Traffic
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -100,11 +100,11 @@ class PlannedRun:
 
     @property
     def messages(self) -> Sequence[RoundMessage]:
-        """What travels, but for running statistics, of which only the network tells the number."""
+        """The messages of a round, but for running statistics, of which only the network tells the number."""
         return messages_of(self.algorithm, self.problem.dim)
 
     def key(self) -> tuple[object, ...]:
-        """What the counts depend on."""
+        """All that the counts depend on."""
         blocks = self.spec.model_dump_json(
             include={
                 "rounds": True,
@@ -138,7 +138,7 @@ class PlannedRun:
         return candidates[order < getattr(scheme, "clients_per_round", count)]
 
     def play(self, most_rounds: int, most_clients: int) -> Played:
-        """Play up to so many rounds, and no more once so many clients have been drawn; count."""
+        """Play and count up to `most_rounds`, and none after `most_clients` clients have been drawn."""
         rounds, clients = self.spec.rounds, len(self.problem.sizes)
         traffic = Traffic(self.messages, self.algorithm, clients, word_bytes(self.spec))
         if self.steady:

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 
 from fedcore.engine.event_queue import EventQueue, Flight, Planned, await_arrivals, await_tier
-from fedcore.engine.selection import SelectedCohort
 from fedcore.engine.stages.base import CommonStart, Flow, RoundStage, RoundState
 from fedcore.engine.tiers import Tiers
-from fedcore.engine.timing import RoundTiming, estimate_timing, speed_of
 from fedcore.systems.asynchrony import ClientsAtATime, FedAT
 from fedcore.systems.availability import TraceAvailable
 from fedcore.systems.cohorts import Drawn, draw, weights
+from fedcore.systems.selection import SelectedCohort
+from fedcore.systems.timing import RoundTiming, estimate_timing, speed_of
 from fedcore.systems.work import plan_work
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fedcore.engine.assignment import Ids
     from fedcore.engine.event_queue import Arrivals
     from fedcore.engine.server import RunContext
-    from fedcore.engine.traffic import Traffic
+    from fedcore.systems.traffic import Traffic
 
     Floats = NDArray[np.float64]
 

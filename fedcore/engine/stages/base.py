@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedcore.core import at_place, sent_part
 from fedcore.engine.assignment import Ids, Observation
-from fedcore.engine.selection import SelectedCohort
+from fedcore.systems.selection import SelectedCohort
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fedcore.engine.assignment import CohortWork
     from fedcore.engine.client_table import ClientTable
     from fedcore.engine.server import RunContext, ServerState
-    from fedcore.engine.traffic import Traffic
+    from fedcore.systems.traffic import Traffic
 
     Floats = NDArray[np.float64]
 

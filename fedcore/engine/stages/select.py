@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from fedcore.engine.model_choice import choose_models, full_gradients, lowest_losses
-from fedcore.engine.selection import SelectedCohort, select_cohort
 from fedcore.engine.stages.base import CommonStart, Flow, RoundStage, RoundState
 from fedcore.systems.cohorts import iterate_factor, select, weights
 from fedcore.systems.participation.base import Outcome, RoundFacts, SelectionState
+from fedcore.systems.selection import SelectedCohort, select_cohort
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

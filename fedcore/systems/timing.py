@@ -13,17 +13,17 @@ from fedcore.systems.work import plan_work
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fedcore.engine.traffic import Traffic
     from fedcore.spec import ExperimentSpec
     from fedcore.systems.availability import AvailabilityData
     from fedcore.systems.device_traces import DeviceTrace
+    from fedcore.systems.traffic import Traffic
 
     Floats = NDArray[np.float64]
     Ids = NDArray[np.int64]
 
 
-class Clients(Protocol):
-    """What is known of the clients without their data."""
+class KnownClients(Protocol):
+    """Facts about the clients beside their data."""
 
     @property
     def share(self) -> Floats:
@@ -50,7 +50,7 @@ class DrawContext(Protocol):
         """Its seed."""
 
     @property
-    def problem(self) -> Clients:
+    def problem(self) -> KnownClients:
         """Its clients."""
 
     @property

@@ -7,8 +7,8 @@ from fedcore.algorithms.scaffold import ControlVariates
 from fedcore.algorithms.vrlsgd import DriftCorrection
 from fedcore.compression.top_k import KeepLargest
 from fedcore.core import Algorithm, Exchange, FirstExchange
-from fedcore.engine.traffic import Traffic
 from fedcore.messages import messages_of
+from fedcore.systems.traffic import Traffic
 
 DIM, WORD = 1_000, 4
 SPARSE = KeepLargest(k=10)

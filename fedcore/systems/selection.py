@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fedcore.engine.timing import DrawContext, RoundTiming, estimate_timing, speed_of
 from fedcore.lazy import np
 from fedcore.messages import RoundMessage, answer_of, report_of
 from fedcore.systems.clock import TimedRound, apply_deadline
 from fedcore.systems.cohorts import Drawn, draw
 from fedcore.systems.participation.base import RoundFacts
+from fedcore.systems.timing import DrawContext, RoundTiming, estimate_timing, speed_of
 from fedcore.systems.work import Work, plan_work
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from fedcore.engine.traffic import Traffic
+    from fedcore.systems.traffic import Traffic
 
     Floats = NDArray[np.float64]
     Ids = NDArray[np.int64]
