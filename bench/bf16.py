@@ -63,7 +63,7 @@ def times(workload: str, data: Path, pairs: int) -> tuple[str, list[float], list
     runs = [Simulation(_in(spec, execution), 0, data_dir=data) for execution in EXECUTIONS]
     rounds = [[run.advance().seconds for run in runs] for _ in range(pairs + 1)][1:]
     single, half = (list(column) for column in zip(*rounds, strict=True))
-    return runs[1].engine, single, half
+    return runs[1].facts.choice.engine, single, half
 
 
 def _in(spec: ExperimentSpec, execution: dict[str, Any]) -> ExperimentSpec:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from bench.options import command
 from fedcore import ExperimentSpec
 from fedcore.data.federated import Samples, UndividedDataset, divide
-from fedcore.engine.choice import engine_by_rule
+from fedcore.engine.choice import EngineChoice, engine_by_rule
 from fedcore.engine.client_table import ClientTable
 from fedcore.engine.engines import ENGINES, EngineName, supports
 from fedcore.engine.round import close_round, open_round
@@ -180,7 +180,9 @@ def _setting(dataset: str, model: dict[str, Any], batch_size: int, clients: int,
         }
     )
     problem = _random(spec, clients, transformer=model["kind"] == "transformer")
-    return RunContext(spec, 0, spec.build(), problem, ENGINES["reference"], stages_of(spec))
+    choice = EngineChoice("reference", "forced")
+    engine, stages = ENGINES[choice.engine], stages_of(spec)
+    return RunContext(spec, 0, spec.build(), problem, problem, choice, engine, facts_about(spec), stages)
 
 
 def _random(spec: ExperimentSpec, clients: int, *, transformer: bool) -> SupervisedProblem:

@@ -44,7 +44,7 @@ def _row(name: str, options: argparse.Namespace) -> list[str]:
     spec = WORKLOADS[name].spec(data)
     spec = spec.model_copy(update={"execution": spec.execution.model_copy(update={"engine": options.engine})})
     alone, together = measure(spec, data, options.seeds, options.pairs, options.device)
-    engine = Simulation(spec, 0, device=options.device, data_dir=data).engine
+    engine = Simulation(spec, 0, device=options.device, data_dir=data).facts.choice.engine
     ratios = [one / other for one, other in zip(alone, together, strict=True)]
     return [name, engine, *map(report.numbers, (alone, together, ratios))]
 

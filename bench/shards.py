@@ -37,11 +37,14 @@ from bench.race import python_of
 from bench.workloads import WORKLOADS
 from fedcore import ExperimentSpec, Simulation
 from fedcore.engine.assignment import Job, Result
+from fedcore.engine.engines import ENGINES
 from fedcore.engine.process_tuning import retain_freed_memory
 from fedcore.engine.shard_messages import ShardMessage
+from fedcore.engine.shards import one_by_one
 from fedcore.platform.store import Database, experiments, groups, open_database, runs, upgrade
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.leases import Claimant
+from fedcore.simulation.shard_member import ShardMember
 from workers.peer import Peer, admit, connect, listen
 from workers.shard_group import GroupPacing, ShardGroup, serve
 
@@ -135,7 +138,7 @@ def race(name: str, home: Path, rounds: int, peer: Path | None) -> Rates:
         upgrade(url)
         parallel = stack.enter_context(_process(_play_alone, alone, data))
         leader = stack.enter_context(_process(_lead, divided, data, url))
-        stack.enter_context(_process(_help, url, "worker-1", partial(Simulation, divided, 0, data_dir=data)))
+        stack.enter_context(_process(_help, url, "worker-1", partial(_member, divided, data)))
         players: list[Callable[[int], float]] = [lambda _: _round(parallel), lambda _: _round(leader)]
         if peer is not None:
             folder = export(WORKLOADS[name], home, rounds + 1)
@@ -184,7 +187,7 @@ def sleeping(workers: int, rounds: int = 5) -> float:
         database = stack.enter_context(closing(open_database(url)))
         advance = stack.enter_context(_leading(database, spec, lambda: Sleeping(spec, 0), workers))
         for number in range(1, workers):
-            stack.enter_context(_process(_help, url, f"worker-{number}", partial(Sleeping, spec, 0)))
+            stack.enter_context(_process(_help, url, f"worker-{number}", partial(_sleeping, spec)))
         return statistics.median([_timed(advance) for _ in range(rounds + 1)][1:])
 
 
@@ -193,18 +196,30 @@ class Sleeping(Simulation):
 
     def __init__(self, spec: ExperimentSpec, seed: int) -> None:
         super().__init__(spec, seed)
-        train = self.train_shards
+        train = one_by_one(ENGINES[self.facts.choice.engine])
 
         def train_slowly(shards: Sequence[Job]) -> Sequence[Result]:
             time.sleep(DELAY_S * len(shards))
             return train(shards)
 
-        self.train_shards = train_slowly
+        self.share(train_slowly)
+
+
+class SleepingMember(ShardMember):
+    """A member of such a run."""
 
     def answer(self, message: ShardMessage) -> ShardMessage:
-        """As any run, later."""
+        """As any member, later."""
         time.sleep(DELAY_S)
         return super().answer(message)
+
+
+def _member(spec: ExperimentSpec, data: Path) -> ShardMember:
+    return ShardMember(Simulation(spec, 0, data_dir=data))
+
+
+def _sleeping(spec: ExperimentSpec) -> ShardMember:
+    return SleepingMember(Simulation(spec, 0))
 
 
 def round_s(workers: int, shards: int, shard_s: float, model_bytes: int, overhead_s: float) -> float:
@@ -332,7 +347,7 @@ def _lead(pipe: Connection, spec: ExperimentSpec, data: Path, url: str) -> None:
         _rounds(pipe, simulation, advance)
 
 
-def _help(pipe: Connection, url: str, worker: str, load: Callable[[], Simulation]) -> None:
+def _help(pipe: Connection, url: str, worker: str, load: Callable[[], ShardMember]) -> None:
     """Help with the run that looks for members, until the other side is gone."""
     torch.set_num_threads(1)
     over = threading.Event()

@@ -32,7 +32,7 @@ OWN = {
         "api/web/rendering.py",
         "fedcore/platform/logging.py",
         "fedcore/testing/specifications.py",
-        "fedq/local/stages.py",
+        "fedq/local/folder_run.py",
     },
     "in files of FedQ's own": {
         "fedcore/simulation/checkpoint.py",

@@ -30,7 +30,6 @@ from fedcore.errors import (
     UserCodeError,
 )
 from fedcore.platform.artifacts import describe_run, model_files
-from fedcore.platform.out_of_memory import is_out_of_memory, release_memory, user_message
 from fedcore.platform.provenance import best_key_beside
 from fedcore.platform.storage import Storage
 from fedcore.platform.store import UNAVAILABLE, Database, Session, WorkerDirective, runs, telemetry
@@ -38,16 +37,23 @@ from fedcore.platform.store.backoff import BACKOFF_S, MAX_ATTEMPTS
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.tracing import span
 from fedcore.settings import Settings
-from fedcore.simulation.report import RoundReport
+from fedcore.simulation.computed_run import ComputedRun
+from fedcore.simulation.driver import SAVING_SHARE, Played
+from fedcore.simulation.out_of_memory import is_out_of_memory, release_memory, user_message
 from fedcore.simulation.simulation import MAX_BATCH_RUNS
 from workers.confined.simulation import ConfinedSimulation
 from workers.liveness import HeldLease
 from workers.shard_group import GroupPacing
-from workers.simulations import AnySimulation, Checkpoints, SimulationCache
+from workers.simulations import Checkpoints, SimulationCache
 from workers.telemetry import SHORTEST_S
 
 TRANSIENT_ERRORS = (StorageError, *UNAVAILABLE)
 """Errors of a database or a storage that is away and may come back."""
+
+TURN_S, TURN_SLICES = 60.0, 20
+"""A worker returns its run to the queue after this long, and this many slices, if other runs of the same
+priority are waiting.
+"""
 
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
@@ -96,7 +102,7 @@ class Pacing:
     """Approximate delay before a failed run is retried. It doubles with each attempt until a round is
     completed, up to 300 s.
     """
-    saving_share: float = 0.05
+    saving_share: float = SAVING_SHARE
     """Largest share of the time, approximately, that saving and committing slices may take."""
     look_s: float = 0.1
     look_share: float = 0.01
@@ -130,16 +136,15 @@ def model_key(claim: Claim) -> str:
     return f"{claim.run_id}/model-{claim.fence}.safetensors"
 
 
-class ClaimedRun:
-    """A claimed run during one session, alone or in a batch whose other runs it does not know."""
-
-    simulation: AnySimulation
+class ClaimedRun(Played):
+    """A claimed run during one session, alone or in a batch whose other runs it does not know. Its rounds go
+    to the database, its state to the storage.
+    """
 
     def __init__(self, resources: Resources, lease: HeldLease) -> None:
-        self.lease, self.released = lease, False
-        """`released`: the run is no longer this worker's."""
-        self.reports: list[RoundReport] = []
-        """The rounds since the last commit."""
+        super().__init__(lease.claim.until)
+        self.lease, self._began = lease, time.monotonic()
+        self._directive = WorkerDirective.CONTINUE
         self._resources, self._checkpoints = resources, Checkpoints(resources.storage, lease.claim)
 
     @contextmanager
@@ -180,9 +185,9 @@ class ClaimedRun:
                 release_memory()
 
     @property
-    def at_end(self) -> bool:
-        """True after its last round, or at a rung of its search."""
-        return self.simulation.finished or self.simulation.round >= self.lease.claim.until
+    def begun(self) -> bool:
+        """True if some rounds are stored."""
+        return self.lease.claim.done > 0
 
     def load(self) -> None:
         """Restore the state after the last committed round.
@@ -198,27 +203,28 @@ class ClaimedRun:
         log.info(
             "run loaded in %.3f s: engine %s on %s",
             time.monotonic() - began,
-            self.simulation.engine,
+            self.simulation.facts.choice.engine,
             self._resources.device,
         )
 
-    def _restored(self) -> AnySimulation:
+    def _restored(self) -> ComputedRun:
         self._checkpoints.find()
         lease = self.lease
         return self._resources.simulations.get(lease.claim, self._checkpoints, lambda: lease.lost)
 
     def reload(self) -> None:
-        """Load again, where the simulation's state is in doubt."""
+        """Load again after the last commit, where the state of the simulation is in doubt."""
         self._resources.simulations.evict(self.lease.claim)
         vars(self).pop("simulation", None)
         self.load()
 
-    def commit(self, *, turn_over: bool) -> WorkerDirective:
-        """Save the state, commit the reports and return what comes next."""
+    def commit(self) -> bool:
+        """Save the state, commit the reports and learn what comes next."""
         self._check_lease()
         began, reports, settings = time.monotonic(), self.reports, self._resources.settings
         claim = self.lease.claim
         made_with = self._provenance()
+        turn_over = began - self._began > max(TURN_S, TURN_SLICES * settings.slice_seconds)
 
         def write(session: Session, again: bool) -> WorkerDirective:
             if again and runs.committed(session, claim, reports[-1].round):
@@ -237,7 +243,7 @@ class ClaimedRun:
             state = self.simulation.checkpoint()
             key = self._with_storage_retry(lambda: self._checkpoints.save(self.simulation.round, state))
             try:
-                control = self._with_database_retry(write)
+                self._directive = self._with_database_retry(write)
             except StaleLeaseError:
                 self._checkpoints.drop(key)
                 raise
@@ -246,15 +252,15 @@ class ClaimedRun:
         log.debug(
             "slice committed up to round %d, saved in %.3f s", self.simulation.round, time.monotonic() - began
         )
-        return control
+        return self._directive is WorkerDirective.CONTINUE
 
-    def release(self, control: WorkerDirective) -> None:
-        """Hand the run back, to be continued later."""
+    def hand_back(self) -> None:
+        """Leave the run, to be continued later."""
         self.lease.telemetry.measure(SHORTEST_S)
-        if control is not WorkerDirective.YIELD:
+        if self._directive not in (WorkerDirective.CONTINUE, WorkerDirective.YIELD):
             self._resources.simulations.evict(self.lease.claim)
         self.released = True
-        log.info("run handed back after round %d: %s", self.lease.claim.done, control)
+        log.info("run handed back after round %d: %s", self.lease.claim.done, self._directive)
         self._with_database_retry(lambda session, _: runs.release(session, self.lease.claim))
 
     def complete(self) -> None:
@@ -281,16 +287,16 @@ class ClaimedRun:
 
     def _provenance(self) -> dict[str, Any]:
         simulation = self.simulation
-        found = describe_run(simulation, self._resources.device, self.lease.claim.packages)
+        found = describe_run(simulation.facts, self._resources.device, self.lease.claim.packages)
         if isinstance(simulation, ConfinedSimulation):
             found["bundle"] = dict(simulation.bundle)
         return found
 
     def _finish(self, claim: Claim, key: str, made_with: Mapping[str, Any]) -> None:
-        simulation = self.simulation
-        diverged_round = simulation.round if simulation.diverged else None
+        facts = self.simulation.facts
+        diverged_round = facts.round if facts.diverged else None
         self._let_go()
-        ending: dict[str, Any] = {"diverged_round": diverged_round, "stop_reason": simulation.stopped}
+        ending: dict[str, Any] = {"diverged_round": diverged_round, "stop_reason": facts.stopped}
         log.info("run finished after round %d", claim.done)
         self._with_database_retry(
             lambda session, _: runs.finish(session, claim, model=key, provenance=made_with, **ending)

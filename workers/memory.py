@@ -20,10 +20,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO
 
-from fedcore.platform.out_of_memory import ADVICE, oom_kill_count
 from fedcore.platform.store import UNAVAILABLE, open_database, recovery, workers
 from fedcore.platform.store.backoff import BACKOFF_S, MAX_ATTEMPTS
 from fedcore.settings import Settings
+from fedcore.simulation.out_of_memory import ADVICE, oom_kill_count
 
 LIBRARIES_BYTES = 1 << 30
 """Taken by a worker before its first run, at most half of the memory; an idle one takes 0.6 to

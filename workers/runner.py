@@ -41,7 +41,7 @@ from workers.confined.runs import ConfinedRuns
 from workers.liveness import Heartbeat, WorkerIdentity
 from workers.memory import HeldRuns, memory_limit
 from workers.peer import PeerLostError
-from workers.session import WorkSession
+from workers.session import play
 from workers.shard_group import ShardGroup, host_name, serve
 from workers.simulations import SimulationCache
 from workers.telemetry import ResourceMeter, TelemetryCollector
@@ -205,7 +205,7 @@ class Runner:
             simulations.retain([member.lease.claim for member in members])
             held = [member for member in members if not member.released]
             with self._group(held):
-                WorkSession(self._resources, held).run()
+                play(self._resources, held)
         finally:
             simulations.end_session()
             for member in members:

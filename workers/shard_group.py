@@ -31,12 +31,22 @@ import torch
 from torch import Tensor
 
 from fedcore.engine.assignment import Job, Result
-from fedcore.engine.shard_messages import SCORES, ShardMessage, result_of_message
+from fedcore.engine.engines import ENGINES
+from fedcore.engine.shard_messages import (
+    SCORES,
+    ShardMessage,
+    keeps_memory,
+    message_of_scoring,
+    message_of_shard,
+    result_of_message,
+)
+from fedcore.engine.shards import one_by_one
 from fedcore.errors import StaleLeaseError
 from fedcore.platform.store import UNAVAILABLE, Database, groups
 from fedcore.platform.store.groups import Membership
 from fedcore.platform.store.leases import Claim
 from fedcore.problems.supervised import Score, Scoring
+from fedcore.simulation.shard_member import ShardMember
 from fedcore.simulation.simulation import Simulation
 from workers.peer import Peer, PeerLostError, admit, connect, listen
 
@@ -106,7 +116,7 @@ class ShardGroup:
         self._database, self._claim, self._simulation = database, claim, simulation
         self._host, self._wake, self._pacing = host, wake, pacing
         self._seats = (simulation.spec.execution.shard_count or 1) - 1
-        self._alone = simulation.train_shards
+        self._alone = one_by_one(ENGINES[simulation.context.choice.engine])
         self._listener: socket.socket | None = None
         self._members: dict[str, ConnectedMember] = {}
         """Members by their connections."""
@@ -138,16 +148,14 @@ class ShardGroup:
                 error,
             )
             return
-        self._simulation.train_shards = self._train
-        self._simulation.share_scoring = self._score
+        self._simulation.share(self._train, lambda statistics: partial(self._score, statistics))
         self._thread.start()
 
     def close(self) -> None:
         """Dismiss the members."""
         if self._listener is None:
             return
-        self._simulation.train_shards = self._alone
-        self._simulation.share_scoring = None
+        self._simulation.share()
         self._ended.set()
         with suppress(OSError):  # Wakes the thread where it waits for members.
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -176,29 +184,34 @@ class ShardGroup:
             ]
         )
         self._trained = dict(Counter(member.worker if member else self._claim.worker for member in done))
-        if self._simulation.kept_elsewhere:
+        if keeps_memory(self._simulation.context.algorithm):
             for ids, member in zip(clients, done, strict=True):
                 self._keepers |= dict.fromkeys(ids, member.connection) if member else {}
         return results
 
     def _shard_message(self, shard: Job, keepers: Mapping[int, str], connection: str) -> ShardMessage:
         kept = {client for client, keeper in keepers.items() if keeper == connection}
-        return self._simulation.shard_message(shard, kept)
+        parameters = self._simulation.state.server.adaptive_parameters
+        return message_of_shard(shard, self._simulation.context.choice.engine, parameters, kept)
 
     def _train_here(self, shard: Job) -> Result:
         (result,) = self._alone([shard])
         return result
 
-    def _score(self, score: Score, theta: Tensor, scoring: Scoring) -> Tensor:
+    def _score(self, statistics: Tensor | None, score: Score, theta: Tensor, scoring: Scoring) -> Tensor:
         """Score batches on all workers of the group."""
         parts = scoring.divided(SCORED_EACH * (1 + len(self._members)))
         if not self._members or len(parts) == 1:
             return score(theta, scoring)
+
+        def message(part: Scoring, _: str) -> ShardMessage:
+            return message_of_scoring(theta, part, statistics)
+
         scores, _ = self._share(
             [
                 RoundPart(
                     part.stop - part.start,
-                    partial(self._scoring_message, theta, part),
+                    partial(message, part),
                     lambda answer: answer.tensors[SCORES],
                     partial(score, theta, part),
                 )
@@ -206,9 +219,6 @@ class ShardGroup:
             ]
         )
         return torch.cat(scores)
-
-    def _scoring_message(self, theta: Tensor, part: Scoring, _: str) -> ShardMessage:
-        return self._simulation.scoring_message(theta, part)
 
     def _share(self, tasks: Sequence[RoundPart[T]]) -> tuple[list[T], list[ConnectedMember | None]]:
         """Do tasks on all workers of the group; returns their results, and the member that has done each,
@@ -411,7 +421,7 @@ class _SharedWork(Generic[T]):
 def serve(
     database: Database,
     membership: Membership,
-    load: Callable[[], Simulation],
+    load: Callable[[], ShardMember],
     lease_s: float,
     stopping: Callable[[], bool],
     pacing: GroupPacing,
@@ -419,13 +429,13 @@ def serve(
     """Do parts of rounds of a run that another worker holds, until the group ends, a run is queued that this
     worker should claim instead, or it is `stopping`; then give the seat back.
 
-    `load` makes a run like that one, which stays before its first round. Raises PeerLostError if the
+    `load` makes its member here. Raises PeerLostError if the
     other worker cannot be reached, and what `load` raises.
     """
     renewal = Renewal(database, membership, lease_s, pacing.look_s)
     renewal.start()
     try:
-        simulation = load()
+        computing = load()
         connection = connect(membership.address, membership.connection, pacing.connect_s)
         peer = Peer(connection, pacing.silence_s)
         try:
@@ -433,7 +443,7 @@ def serve(
                 message = peer.receive(pacing.look_s)
                 if message is not None:
                     began = time.monotonic()
-                    answer = _answer(simulation, message)
+                    answer = _answer(computing, message)
                     renewal.charge(time.monotonic() - began)
                     peer.send(answer)
         except PeerLostError as error:
@@ -444,9 +454,9 @@ def serve(
         renewal.stop()
 
 
-def _answer(simulation: Simulation, message: ShardMessage) -> ShardMessage:
+def _answer(computing: ShardMember, message: ShardMessage) -> ShardMessage:
     try:
-        return simulation.answer(message)
+        return computing.answer(message)
     except Exception as error:
         log.exception("a part of a round failed here")
         return ShardMessage({ERROR: f"{type(error).__name__}: {error}"}, {})

@@ -10,20 +10,19 @@ from fedcore import ExperimentSpec
 from fedcore.data.uploaded import DatasetStorage
 from fedcore.engine.choice import EngineChoice
 from fedcore.errors import CheckpointError, ResourceNotFoundError, StorageError
-from fedcore.platform.out_of_memory import MEMORY_DIVISOR
 from fedcore.platform.provenance import ENGINE_CHOICE
 from fedcore.platform.storage import Storage, read
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import Document
+from fedcore.simulation.computed_run import ComputedRun
+from fedcore.simulation.out_of_memory import MEMORY_DIVISOR
+from fedcore.simulation.shard_member import ShardMember
 from fedcore.simulation.simulation import Simulation, batch_key
 from fedcore.spec.engines import ArmFacts, facts_about
 from fedcore.spec.experiment import Arm
 from workers.confined.runs import ConfinedRuns, bundle_of
 from workers.confined.simulation import ConfinedSimulation
 from workers.weights import UploadedWeights
-
-AnySimulation = Simulation | ConfinedSimulation
-"""A run in this process, or in the computing process of a bundle."""
 
 _NAME = re.compile(r"/(\d+)-(\d+)\.safetensors$")
 _KEPT = 2
@@ -47,7 +46,7 @@ class Checkpoints:
         keys = self._storage.keys(self._claim.run_id) if self._claim.done else []
         self._keys = sorted((key for key in keys if _NAME.search(key)), key=_round_and_fence)
 
-    def restore(self, simulation: AnySimulation) -> None:
+    def restore(self, simulation: ComputedRun) -> None:
         """Restore `simulation` from the newest readable checkpoint up to the last committed round.
 
         Leaves it as it is without one. Raises StorageError when the storage is why there is none.
@@ -135,7 +134,7 @@ class SimulationCache:
         self._held: dict[str, Simulation] = {}
         self._computing: ConfinedSimulation | None = None
 
-    def get(self, claim: Claim, checkpoints: Checkpoints, is_lost: Callable[[], bool]) -> AnySimulation:
+    def get(self, claim: Claim, checkpoints: Checkpoints, is_lost: Callable[[], bool]) -> ComputedRun:
         """Return the run's simulation after round `claim.done`; that of a bundle ends once the claim
         `is_lost`.
 
@@ -151,13 +150,13 @@ class SimulationCache:
         self._held[claim.run_id] = held
         return held
 
-    def member_of(self, claim: Claim) -> Simulation:
-        """A simulation like the run that another worker holds, to train shards of it.
+    def member_of(self, claim: Claim) -> ShardMember:
+        """The part in the run that another worker holds, to train shards of it.
 
         Raises SpecificationError or DataUnavailableError when the run cannot be executed here.
         """
         self._held = {}
-        return self._create(self._arms_of(claim)[claim.arm], claim)
+        return ShardMember(self._create(self._arms_of(claim)[claim.arm], claim))
 
     def compatible_arms(self, claim: Claim) -> list[int]:
         """Arms of the experiment whose runs are faster when trained together with this one."""

@@ -34,7 +34,7 @@ class FedQ:
 
     def describe(self) -> str:
         """The engine."""
-        return f"engine {self._simulation.engine}"
+        return f"engine {self._simulation.facts.choice.engine}"
 
 
 def main() -> None:

@@ -15,9 +15,7 @@ from fedcore.lazy import np, random
 if TYPE_CHECKING:
     from fedcore.data.partition import Ids
 
-MAX_EXPONENT = 700.0
-"""Maximum logarithm of a client's mean number of samples: the exponential of more exceeds a float."""
-_MAX_LOG = 40.0
+MAX_LOG = 40.0
 """More than any data set has samples, and its exponential is still an exact integer."""
 
 
@@ -95,7 +93,7 @@ class ClassesPerClientPartition(HoldOutPartition):
         spare = _spare(self, pools, sizes)
         if self.mean is not None:
             drawn = self.min_samples + np.exp(
-                np.minimum(draw.normal(self.mean, self.sigma, self.clients), _MAX_LOG)
+                np.minimum(draw.normal(self.mean, self.sigma, self.clients), MAX_LOG)
             ).astype(np.int64)
             each = (drawn[:, None] + np.arange(self.classes)[::-1]) // self.classes
             np.put_along_axis(sizes, wanted, np.maximum(1, each), axis=1)

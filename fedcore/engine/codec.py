@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from enum import Enum
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,7 +16,9 @@ _CLASSES: dict[str, type[Any]] = {}
 
 
 def stored(cls: type[T]) -> type[T]:
-    """Class decorator of frozen values that may be part of a state: named tuples and data classes."""
+    """Class decorator of values that may be part of a state: named tuples, frozen data classes, and
+    enumerations.
+    """
     _CLASSES[cls.__name__] = cls
     return cls
 
@@ -31,20 +34,23 @@ def take_apart(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
         # A copy: arrays that a state starts with may be one and the same.
         tensors[name] = torch.from_numpy(value.copy())
         return {"array": name}
-    if isinstance(value, np.generic):
-        return value.item()
     if isinstance(value, Mapping):
         return {"map": [[key, take_apart(part, f"{name}.{key}", tensors)] for key, part in value.items()]}
     kind = type(value).__name__
-    if is_dataclass(value) and kind in _CLASSES:
-        parts = [getattr(value, field.name) for field in fields(value)]
-    elif isinstance(value, tuple):
-        parts = list(value)
-    else:
-        assert value is None or isinstance(value, bool | int | float | str), f"{name}: {kind} is not stored"
-        return value
-    made = [take_apart(part, f"{name}.{place}", tensors) for place, part in enumerate(parts)]
-    return {"of": kind if kind in _CLASSES else None, "parts": made}
+    known = kind if kind in _CLASSES else None
+    if known and is_dataclass(value):
+        named = {field.name: getattr(value, field.name) for field in fields(value)}
+        made = {key: take_apart(part, f"{name}.{key}", tensors) for key, part in named.items()}
+        return {"of": kind, "fields": made}
+    if known or isinstance(value, tuple):
+        parts = [value.value] if isinstance(value, Enum) else value
+        return {
+            "of": known,
+            "parts": [take_apart(part, f"{name}.{n}", tensors) for n, part in enumerate(parts)],
+        }
+    value = value.item() if isinstance(value, np.generic) else value
+    assert value is None or isinstance(value, bool | int | float | str), f"{name}: {kind} is not stored"
+    return value
 
 
 def put_together(document: Any, tensors: Mapping[str, Tensor], device: torch.device) -> Any:
@@ -57,5 +63,8 @@ def put_together(document: Any, tensors: Mapping[str, Tensor], device: torch.dev
         return tensors[document["array"]].numpy()
     if "map" in document:
         return {key: put_together(part, tensors, device) for key, part in document["map"]}
+    if "fields" in document:
+        made = {key: put_together(part, tensors, device) for key, part in document["fields"].items()}
+        return _CLASSES[document["of"]](**made)
     parts = [put_together(part, tensors, device) for part in document["parts"]]
     return tuple(parts) if document["of"] is None else _CLASSES[document["of"]](*parts)

@@ -24,6 +24,8 @@ class PendingRound:
 
     state: RoundState
     flow: Flow
+    seconds: float
+    """Time that it has taken so far."""
 
     @property
     def job(self) -> Job | None:
@@ -36,9 +38,11 @@ def open_round(context: RunContext, state: RoundState, number: int, *, each: boo
 
     `each` asks for the change of each client; it changes no bit of the round's result.
     """
+    began = time.perf_counter()
     problem = bind_state(context.problem, state.server.statistics, state.table)
     flow = Flow(number, replace(context, problem=problem), each)
-    return PendingRound(*_play(context.stages.before, state, flow))
+    played = _play(context.stages.before, state, flow)
+    return PendingRound(*played, time.perf_counter() - began)
 
 
 def close_round(pending: PendingRound, result: Result | None) -> tuple[RoundState, RoundCost]:

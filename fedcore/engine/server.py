@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,19 @@ from torch import Tensor
 
 from fedcore.core import Algorithm, Vectors, sent_part
 from fedcore.engine.assignment import Engine
+from fedcore.engine.choice import EngineChoice
+from fedcore.engine.client_table import CLIENT_MEMORY, MemoryBudget
+from fedcore.engine.codec import stored
 from fedcore.engine.network_state import initial_statistics
 from fedcore.problems import TrainingProblem
+from fedcore.problems.supervised import ShareScoring
 from fedcore.random import generator
 from fedcore.spec import ExperimentSpec
+from fedcore.spec.engines import ArmFacts
 from fedcore.systems.attacks import Attackers
 from fedcore.systems.availability import AvailabilityData
 from fedcore.systems.device_traces import DeviceTrace
+from fedcore.systems.timing import DrawContext
 
 if TYPE_CHECKING:
     from fedcore.engine.stages import Stages
@@ -36,18 +42,37 @@ class RunContext:
     algorithm: Algorithm
     problem: TrainingProblem
     """The problem trained on."""
+    evaluated: TrainingProblem
+    """The problem that measures are taken on: the clients' own samples, before any attack or noise."""
+    choice: EngineChoice
     engine: Engine
+    """The engine of `choice`, which may train in shards."""
+    arms: ArmFacts
+    """Facts about all arms of the experiment."""
     stages: Stages
+    arm: int = 0
+    """Position in the sweep, from 0."""
     memory_divisor: int = 1
     """Divides the number of clients trained at once; see `Job.memory_divisor`."""
+    client_memory: MemoryBudget = CLIENT_MEMORY
+    """Memory for what clients keep between rounds."""
     attackers: Attackers | None = None
     """The malicious clients, if there are any."""
     device_trace: DeviceTrace | None = None
     """The devices of `systems.devices.trace`, if it is given."""
     availability: AvailabilityData | None = None
     """`systems.availability`, if it is given."""
+    share_scoring: Callable[[Tensor | None], ShareScoring] | None = None
+    """Has other processes help to evaluate models, given the running statistics of these."""
+
+    @property
+    def draws(self) -> DrawContext:
+        """The constants that draws depend on."""
+        known = self.problem.share, self.problem.sizes, self.problem.dim
+        return DrawContext(self.spec, self.seed, *known, self.availability, self.device_trace)
 
 
+@stored
 @dataclass(frozen=True, slots=True)
 class ServerState:
     """The server's state between rounds."""

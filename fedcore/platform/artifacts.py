@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from fedcore.engine.choice import EngineChoice
 from fedcore.packages import file_digest
 from fedcore.platform.provenance import (
     BEST_MODEL,
@@ -25,41 +24,10 @@ from fedcore.platform.provenance import (
     best_key_beside,
 )
 from fedcore.platform.version import find_commit, find_release
-from fedcore.simulation.best_round import BestRound
+from fedcore.simulation.computed_run import ComputedRun, RunFacts
 
 _LIBRARIES = ("fedq", "numba", "numpy", "torch")
 _PROCESSORS = Path("/proc/cpuinfo")
-
-
-class ComputedRun(Protocol):
-    """A run, wherever it is computed."""
-
-    @property
-    def round(self) -> int: ...
-    @property
-    def engine(self) -> str: ...
-    @property
-    def choice(self) -> EngineChoice: ...
-    @property
-    def batched_runs(self) -> int: ...
-    @property
-    def memory_divisor(self) -> int: ...
-    @property
-    def precision(self) -> str: ...
-    @property
-    def data_source(self) -> str: ...
-    @property
-    def data_sha256(self) -> str | None: ...
-    @property
-    def chance_accuracy(self) -> float | None: ...
-    @property
-    def noise_multiplier(self) -> float | None: ...
-    @property
-    def divergence(self) -> str | None: ...
-    @property
-    def best(self) -> BestRound | None: ...
-    def model(self) -> Mapping[str, Tensor]: ...
-    def best_model(self) -> Mapping[str, Tensor]: ...
 
 
 def model_files(
@@ -70,16 +38,16 @@ def model_files(
 
     Parameters have the names of their module. A digest is the SHA-256 of the file without its metadata.
     """
-    about = {"format": "pt", "run": run_id, "experiment": experiment_id}
+    facts, about = simulation.facts, {"format": "pt", "run": run_id, "experiment": experiment_id}
     final = _resident(simulation.model())
     digests: dict[str, Any] = {MODEL_SHA256: hashlib.sha256(save(final)).hexdigest()}
-    files = {key: save(final, {**about, "round": str(simulation.round)})}
-    if simulation.best is not None:
+    files = {key: save(final, {**about, "round": str(facts.round)})}
+    if facts.best is not None:
         best = _resident(simulation.best_model())
         sha256 = hashlib.sha256(save(best)).hexdigest()
-        digests[BEST_MODEL] = {**simulation.best.document(), "sha256": sha256}
+        digests[BEST_MODEL] = {**facts.best.document(), "sha256": sha256}
         if sha256 != digests[MODEL_SHA256]:
-            files[best_key_beside(key)] = save(best, {**about, "round": str(simulation.best.round)})
+            files[best_key_beside(key)] = save(best, {**about, "round": str(facts.best.round)})
     return files, digests
 
 
@@ -87,7 +55,7 @@ GPU_CODE = "unproven: tested by simulation, never on a GPU (docs/gpu.md)"
 """Until `make gpu` has passed somewhere."""
 
 
-def describe_run(simulation: ComputedRun, device: str, packages: Sequence[str]) -> dict[str, Any]:
+def describe_run(facts: RunFacts, device: str, packages: Sequence[str]) -> dict[str, Any]:
     """Code, versions, device, engine and data: everything needed to repeat a run that uses these
     installed packages.
     """
@@ -98,16 +66,16 @@ def describe_run(simulation: ComputedRun, device: str, packages: Sequence[str]) 
         "device": torch.cuda.get_device_name(device) if device.startswith("cuda") else device,
         "hardware": dict(_hardware(device)),
         "threads": torch.get_num_threads(),
-        "engine": simulation.engine,
-        "batched_runs": simulation.batched_runs,
-        "memory_divisor": simulation.memory_divisor,
-        ENGINE_CHOICE: simulation.choice.document(),
-        "precision": simulation.precision,
-        "data_source": simulation.data_source,
-        "data_sha256": simulation.data_sha256,
-        **({} if (chance := simulation.chance_accuracy) is None else {CHANCE_ACCURACY: chance}),
-        **({} if (noise := simulation.noise_multiplier) is None else {"noise_multiplier": noise}),
-        **({} if simulation.divergence is None else {DIVERGENCE: simulation.divergence}),
+        "engine": facts.choice.engine,
+        "batched_runs": facts.batched_runs,
+        "memory_divisor": facts.memory_divisor,
+        ENGINE_CHOICE: facts.choice.document(),
+        "precision": facts.precision,
+        "data_source": facts.data_source,
+        "data_sha256": facts.data_sha256,
+        **({} if (chance := facts.chance_accuracy) is None else {CHANCE_ACCURACY: chance}),
+        **({} if (noise := facts.noise_multiplier) is None else {"noise_multiplier": noise}),
+        **({} if facts.divergence is None else {DIVERGENCE: facts.divergence}),
         **_packages(packages),
     }
 

@@ -15,7 +15,7 @@ from fedcore.errors import CheckpointError
 from fedcore.models.module_object import ModuleObject
 from fedcore.spec import ExperimentSpec
 
-FORMAT = 4
+FORMAT = 5
 _MANIFEST = "fedq"
 
 

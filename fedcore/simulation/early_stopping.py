@@ -1,9 +1,7 @@
 """Early stopping of one run: its state from one evaluation to the next. Standard library only."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any, Self
 
 from fedcore.simulation.report import StopReason
 from fedcore.spec.search import EarlyStopping
@@ -28,16 +26,6 @@ class EarlyStoppingState:
     """w, evaluations since b."""
     reason: StopReason | None = None
     """Why the run ends; None while it goes on."""
-
-    def document(self) -> dict[str, Any]:
-        """Return the state as a checkpoint stores it."""
-        return asdict(self)
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Self:
-        """Read a `document`."""
-        reason = document["reason"]
-        return cls(document["best"], document["waited"], None if reason is None else StopReason(reason))
 
     def update(self, rule: EarlyStopping, round: int, value: float | None) -> "EarlyStoppingState":
         """Return the state after `round`, in which the metric had this value."""

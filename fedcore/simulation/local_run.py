@@ -2,31 +2,61 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from math import inf
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
 
 from fedcore.block import MAX_ROUNDS
 from fedcore.errors import SpecificationError
+from fedcore.simulation.driver import Driver, Played
 from fedcore.simulation.halving import Decision
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.searches import HalvingSearch, StudySearch, Trial
-from fedcore.simulation.simulation import MAX_BATCH_RUNS, Simulation, advance_batch, batch_key
+from fedcore.simulation.simulation import MAX_BATCH_RUNS, Simulation, batch_key
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.engines import facts_about
 from fedcore.spec.experiment import Arm
 from fedcore.spec.search import Study
 
+Create = Callable[[Arm, int], Simulation]
+
+
+class TrialRun(Played):
+    """A run whose rounds go to the loop of the caller, and its state at the end of a trial to a file."""
+
+    def __init__(self, trial: Trial, create: Create, state: Path) -> None:
+        """`create` makes the run of an arm with a seed, which goes on from what is in the file `state`."""
+        super().__init__(trial.until)
+        self.trial, self._create, self._state = trial, create, state
+        self._load()
+        self._seen = self.simulation.round
+
+    def note(self, report: RoundReport) -> None:
+        """The caller sees the round."""
+        self._seen = report.round
+
+    def complete(self) -> None:
+        """Keep the state of a run that waits."""
+        if not self.simulation.finished:
+            self._state.write_bytes(self.simulation.checkpoint())
+
+    def reload(self) -> None:
+        """Play again what the caller has seen."""
+        self._load()
+        while self.simulation.round < self._seen:
+            self.simulation.advance()
+
+    def _load(self) -> None:
+        self.simulation = self._create(self.trial.arm, self.trial.seed)
+        if self._state.exists():
+            self.simulation.restore(self._state.read_bytes())
+
 
 class TrialBatches:
     """Plays trials in this process, in batches where that is faster."""
 
-    def __init__(
-        self,
-        folder: Path,
-        create: Callable[[Arm, int], Simulation],
-        max_runs: int = MAX_BATCH_RUNS,
-    ) -> None:
+    def __init__(self, folder: Path, create: Create, max_runs: int = MAX_BATCH_RUNS) -> None:
         """Keep the state of waiting runs in `folder`. `create` makes the run of an arm with a seed, and a
         batch has at most `max_runs`.
         """
@@ -34,22 +64,14 @@ class TrialBatches:
 
     def play_next(self, waiting: deque[Trial]) -> Iterator[tuple[Trial, RoundReport]]:
         """Play the first of the waiting trials, and those behind it that can be trained with it."""
-        batch = [self._next(waiting)]
-        first, simulation = batch[0]
-        while waiting and simulation.benefits_from_batching and len(batch) < self._max_runs:
-            if batch_key(waiting[0].arm.spec) != batch_key(first.arm.spec):
+        first = self._next(waiting)
+        batch = [first]
+        while waiting and first.simulation.benefits_from_batching and len(batch) < self._max_runs:
+            if batch_key(waiting[0].arm.spec) != batch_key(first.trial.arm.spec):
                 break
             batch.append(self._next(waiting))
-        while playing := [
-            (trial, simulation)
-            for trial, simulation in batch
-            if not simulation.finished and simulation.round < trial.until
-        ]:
-            reports = advance_batch([simulation for _, simulation in playing])
-            yield from zip((trial for trial, _ in playing), reports, strict=True)
-        for trial, simulation in batch:
-            if not simulation.finished:
-                self.state_of(trial.arm, trial.seed).write_bytes(simulation.checkpoint())
+        for run, report in Driver(batch, inf, lambda: False).play():
+            yield run.trial, report
 
     def play_up_to(self, runs: Sequence[tuple[Arm, int]], until: int) -> Iterator[RoundReport]:
         """Play these arms with these seeds up to a round."""
@@ -62,13 +84,9 @@ class TrialBatches:
         """The checkpoint of a run that has begun and waits."""
         return self._folder / f"{arm.index}-{seed}"
 
-    def _next(self, waiting: deque[Trial]) -> tuple[Trial, Simulation]:
+    def _next(self, waiting: deque[Trial]) -> TrialRun:
         trial = waiting.popleft()
-        simulation = self._create(trial.arm, trial.seed)
-        state = self.state_of(trial.arm, trial.seed)
-        if state.exists():
-            simulation.restore(state.read_bytes())
-        return trial, simulation
+        return TrialRun(trial, self._create, self.state_of(trial.arm, trial.seed))
 
 
 def run(

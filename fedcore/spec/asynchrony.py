@@ -59,9 +59,7 @@ def _check_algorithm(spec: ExperimentSpec) -> None:
     algorithm, rule, models = spec.algorithm, spec.algorithm.rule(), spec.algorithm.models()
     needs = rule.needs()
     aggregator = spec.aggregator.build() if spec.aggregator else algorithm.aggregator()
-    if algorithm.averages_exactly:
-        reason = "requires x to be the average of the clients"
-    elif algorithm.exchange() or models.full_gradient or needs & {"full_gradient", "gradient_at_x"}:
+    if algorithm.exchange() or models.full_gradient or needs & {"full_gradient", "gradient_at_x"}:
         reason = "uses gradients at a model that all clients of a round share"
     elif models.kept > 1:
         reason = "keeps several models, of which clients choose one at the start of a round"

@@ -81,12 +81,12 @@ def check(spec: ExperimentSpec) -> None:
     if spec.privacy is not None and spec.algorithm.own_weights:
         # First: no weighting would help.
         check_private_algorithm(spec.algorithm, spec.privacy)
+    _check_exact_average(spec)
     _check_weighting(spec)
     shape = spec.problem.dataset.shape()
     check_systems(spec.systems, spec.participation, clients, spec.rounds, shape)
     check_asynchrony(spec, clients)
     _check_compression(spec)
-    _check_lost_messages(spec)
     _check_exact(spec)
     _check_server(spec)
     _check_aggregator(spec)
@@ -191,15 +191,6 @@ def _check_server(spec: ExperimentSpec) -> None:
         raise SpecificationError(
             "/server", "give the server's step size once: in `server` or as `algorithm.server_lr`"
         )
-    given = algorithm.server_lr if server is None else server.lr
-    plain = server is None or isinstance(server, OwnServer | SgdServer)
-    if algorithm.averages_exactly and not (plain and given == 1.0):
-        pointer = "/algorithm/server_lr" if server is None else "/server"
-        raise SpecificationError(
-            pointer,
-            f"{algorithm.kind} requires x to be the average of the clients; otherwise its fixed point is not"
-            " an optimum: omit this",
-        )
 
 
 def _check_aggregator(spec: ExperimentSpec) -> None:
@@ -208,12 +199,35 @@ def _check_aggregator(spec: ExperimentSpec) -> None:
         return
     if algorithm.aggregator() != Aggregator():
         raise SpecificationError("/aggregator", f"{algorithm.kind} has an aggregation of its own: omit this")
-    if algorithm.averages_exactly:
+
+
+def _check_exact_average(spec: ExperimentSpec) -> None:
+    """Refuse what keeps x from being the average of the clients' models, where the algorithm requires it."""
+    found = _differs_from_average(spec) if spec.algorithm.averages_exactly else None
+    if found is not None:
+        field, remedy = found
         raise SpecificationError(
-            "/aggregator",
-            f"{algorithm.kind} requires x to be the average of the clients; otherwise its fixed point is not"
-            " an optimum: omit this",
+            field,
+            f"{spec.algorithm.kind} requires x to be the average of the clients' models; otherwise its fixed"
+            f" point is not an optimum: {remedy}",
         )
+
+
+def _differs_from_average(spec: ExperimentSpec) -> tuple[str, str] | None:
+    """The field by which x is another than the average of the clients' models, and the fix."""
+    server, downlink = spec.server, spec.build().downlink
+    plain = server is None or isinstance(server, OwnServer | SgdServer)
+    if not plain or (spec.algorithm.server_lr if server is None else server.lr) != 1.0:
+        return "/algorithm/server_lr" if server is None else "/server", "omit this"
+    if spec.aggregator is not None:
+        return "/aggregator", "omit this"
+    if spec.participation.weighting in ("original", "unbiased"):
+        return "/participation/weighting", "use `uniform` or `samples`"
+    if downlink != Compressor() and not downlink.telescopes():
+        return "/compression/downlink", "add `error_feedback: true`"
+    if spec.asynchrony is not None:
+        return "/algorithm", "with `asynchrony` use another, such as fedavg or fedprox"
+    return None
 
 
 def _check_length(spec: ExperimentSpec) -> None:
@@ -272,12 +286,6 @@ def _misweighted(participation: Participation, algorithm: AlgorithmSpec) -> str 
     """The reason why the algorithm cannot be run with the scheme's weighting."""
     kind = algorithm.kind
     match participation.weighting:
-        case "original" | "unbiased" if algorithm.averages_exactly:
-            return (
-                f"{kind} requires x to be the average of the clients' models, but `{participation.weighting}`"
-                " weights do not sum to 1: its fixed point would not be an optimum; use `uniform` or"
-                " `samples`"
-            )
         case "unbiased" if participation.unknown_probability() is not None:
             return participation.unknown_probability()
         case "original" if participation.draws_by_share:
@@ -328,17 +336,6 @@ def _check_compression(spec: ExperimentSpec) -> None:
             "/compression/downlink",
             f"{spec.algorithm.kind} has models with layers in common, which compression of the models would"
             " set apart: omit this, or `algorithm.head`",
-        )
-
-
-def _check_lost_messages(spec: ExperimentSpec) -> None:
-    downlink, built = spec.compression.downlink, spec.build().downlink
-    loses_part = built != Compressor() and not built.telescopes()
-    if spec.algorithm.averages_exactly and loses_part:
-        raise SpecificationError(
-            "/compression/downlink",
-            f"{spec.algorithm.kind} requires x to be the average of the clients' models; with {downlink.kind}"
-            " and no error feedback, its fixed point would not be an optimum: add `error_feedback: true`",
         )
 
 

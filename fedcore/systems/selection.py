@@ -69,26 +69,21 @@ def select_cohort(
     """Select the clients of round `round`, counted from 1, which begins at `seconds` on the simulated clock,
     by `choose` among those drawn. `traffic` changes in place. Losses are left to the caller.
     """
-    spec, seed, problem = context.spec, context.seed, context.problem
+    spec, seed, share = context.spec, context.seed, context.share
     scheme, reachable = spec.participation, None
     if context.availability is not None:
-        reachable = context.availability.reachable_at(seconds, len(problem.share), seed, round)
-    drawn = draw(scheme, problem.share, seed, round, reachable)
+        reachable = context.availability.reachable_at(seconds, len(share), seed, round)
+    drawn = draw(scheme, share, seed, round, reachable)
     estimate = partial(estimate_timing, context, traffic, round) if spec.systems.devices else None
-    facts = RoundFacts(round, problem.share, problem.sizes, estimate)
-    received, bytes_up, bytes_down, evaluations = None, 0, 0, 0
-    candidates, answer = drawn.clients, answer_of(scheme, problem.dim)
-    if answer is not None:
-        received = traffic.down(candidates, round)
-        bytes_down, evaluations = int(received.sum()), len(candidates)
-        bytes_up = traffic.sent(answer, evaluations)
+    facts = RoundFacts(round, share, context.sizes, estimate)
+    answer, report = answer_of(scheme, context.dim), report_of(scheme)
+    candidates, evaluations = drawn.clients, 0 if answer is None else len(drawn.clients)
     drawn = choose(drawn, answer, facts)
-    if received is not None:
-        received = received[np.isin(candidates, drawn.clients)]
-    if received is None:
-        received = traffic.down(drawn.clients, round)
-        bytes_down = int(received.sum())
-    work, arrives = plan_work(spec.local, spec.systems, problem.sizes, drawn.clients, seed, round)
+    informed = drawn.clients if answer is None else candidates
+    received = traffic.down(informed, round)
+    bytes_up, bytes_down = traffic.sent(answer, evaluations), int(received.sum())
+    received = received[np.isin(informed, drawn.clients)]
+    work, arrives = plan_work(spec.local, spec.systems, context.sizes, drawn.clients, seed, round)
     duration = timing = client_seconds = None
     if spec.systems.devices is not None:
         planned = TimedRound(work, arrives, 0.0)
@@ -96,19 +91,17 @@ def select_cohort(
         busy = np.minimum(each, duration).sum() / duration if duration else len(each)
         timing, client_seconds = RoundTiming(float(busy), len(each)), each[arrives]
     arrived = drawn[arrives]
-    if (report := report_of(scheme)) is not None:
-        bytes_up += traffic.sent(report, len(arrived.clients))
-        evaluations += len(arrived.clients)
+    reports = 0 if report is None else len(arrived.clients)
     return SelectedCohort(
         arrived=arrived,
         drawn=len(drawn.clients),
         work=[item for item, kept in zip(work, arrives, strict=True) if kept],
-        bytes_up=bytes_up,
+        bytes_up=bytes_up + traffic.sent(report, reports),
         bytes_down=bytes_down,
         seconds=duration,
         timing=timing,
         facts=facts,
-        evaluations=evaluations,
+        evaluations=evaluations + reports,
         client_seconds=client_seconds,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from fedcore.lazy import np
 from fedcore.systems.clock import DeviceSpeed, device_speed
@@ -22,44 +22,22 @@ if TYPE_CHECKING:
     Ids = NDArray[np.int64]
 
 
-class KnownClients(Protocol):
-    """Facts about the clients beside their data."""
+@dataclass(frozen=True, slots=True)
+class DrawContext:
+    """The constants of a run that its draws depend on."""
 
-    @property
-    def share(self) -> Floats:
-        """[N] p_i."""
-
-    @property
-    def sizes(self) -> Ids:
-        """[N] n_i."""
-
-    @property
-    def dim(self) -> int:
-        """D."""
-
-
-class DrawContext(Protocol):
-    """The constants of a run that its draws depend on, as of `RunContext`."""
-
-    @property
-    def spec(self) -> ExperimentSpec:
-        """Its specification."""
-
-    @property
-    def seed(self) -> int:
-        """Its seed."""
-
-    @property
-    def problem(self) -> KnownClients:
-        """Its clients."""
-
-    @property
-    def device_trace(self) -> DeviceTrace | None:
-        """The devices of `systems.devices.trace`, if it is given."""
-
-    @property
-    def availability(self) -> AvailabilityData | None:
-        """`systems.availability`, if it is given."""
+    spec: ExperimentSpec
+    seed: int
+    share: Floats
+    """[N] p_i."""
+    sizes: Ids
+    """[N] n_i."""
+    dim: int
+    """D."""
+    availability: AvailabilityData | None = None
+    """`systems.availability`, if it is given."""
+    device_trace: DeviceTrace | None = None
+    """The devices of `systems.devices.trace`, if it is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +58,7 @@ def estimate_timing(context: DrawContext, traffic: Traffic, round: int, clients:
     """Estimate of `clients` [m] that receive the whole model and are no stragglers."""
     spec = context.spec
     systems = spec.systems.model_copy(update={"stragglers": None})
-    work, _ = plan_work(spec.local, systems, context.problem.sizes, clients, context.seed, round)
+    work, _ = plan_work(spec.local, systems, context.sizes, clients, context.seed, round)
     dense, none = np.full(len(clients), traffic.dense()), np.zeros(len(clients), np.int64)
     download, upload = (
         speed_of(context, clients, down, up, 1) for down, up in ((dense, 0), (none, traffic.up(1)))

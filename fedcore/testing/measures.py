@@ -76,7 +76,9 @@ def it_changes_nothing_in_the_run(subject: Subject) -> None:
     for problem, make in _makes(subject).items():
         with_it, without = runs.finished(make(), 0).checkpoint(), _unmeasured(problem)
         # The best model depends on the measures: without any, none is kept.
-        changed = [name for name in runs.changed_tensors(without, with_it) if not name.startswith("best.")]
+        changed = [
+            name for name in runs.changed_tensors(without, with_it) if not name.startswith("best_model.")
+        ]
         require(
             not changed,
             "a run to have the same bits with and without the measure",

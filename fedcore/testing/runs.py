@@ -50,7 +50,7 @@ def resumes_at_every_round(make: Make, seed: int = 1) -> None:
     while not undisturbed.finished:
         undisturbed.advance()
         states.append(undisturbed.checkpoint())
-    resumed = Simulation(make(), seed, choice=undisturbed.choice)
+    resumed = Simulation(make(), seed, choice=undisturbed.facts.choice)
     # The last first: what is kept beside the checkpoint is then from a later round.
     for round, (before, after) in [*enumerate(pairwise(states), start=1)][::-1]:
         resumed.restore(before)
@@ -71,7 +71,7 @@ def descends(make: Make, turned: Callable[[], object] = lambda: None, rounds: in
     """
     simulation = finished(make(rounds=rounds, evaluation={"measures": [], "every": rounds}), 0)
     require(
-        not simulation.diverged,
+        not simulation.facts.diverged,
         f"a finite model after {rounds} rounds on quadratics",
         f"a model that is not finite after round {simulation.round}",
         "a division by zero (a client that does not move, equal vectors), or a step that grows",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import exp
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,18 +15,19 @@ from fedcore.block import ceil_share
 from fedcore.core import Algorithm
 from fedcore.data.dirichlet import InnerDirichletPartition
 from fedcore.data.exact import ExactProblem
-from fedcore.data.label_skew import MAX_EXPONENT, ClassesPerClientPartition, ShardsPartition
+from fedcore.data.label_skew import MAX_LOG, ClassesPerClientPartition, ShardsPartition
 from fedcore.data.size_skew import EvenPartition
 from fedcore.lazy import np, random
 from fedcore.messages import RoundMessage, messages_of
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.problem import Problem, dimension, population
 from fedcore.systems.asynchrony import ClientsAtATime, FedAT
-from fedcore.systems.availability import AvailabilityData, TimedTrace
+from fedcore.systems.availability import TimedTrace
 from fedcore.systems.cohorts import Drawn, select
 from fedcore.systems.participation import Uniform
 from fedcore.systems.participation.base import RoundFacts
 from fedcore.systems.selection import SelectedCohort, select_cohort
+from fedcore.systems.timing import DrawContext
 from fedcore.systems.traffic import Traffic
 
 if TYPE_CHECKING:
@@ -65,82 +67,63 @@ class Played(NamedTuple):
     """Rounds that were played with all of their clients, and others that are like them."""
 
 
-class Population(NamedTuple):
-    """The clients of a problem without their data."""
-
-    share: Floats
-    sizes: Ids
-    dim: int
-    known: bool
-    """False if the sizes are not known, but taken as equal."""
-
-
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """The constants of a run that its draws depend on, as a `DrawContext`."""
+    """A run of the first seed without its training."""
 
-    spec: ExperimentSpec
+    draws: DrawContext
     algorithm: Algorithm
-    problem: Population
-    seed: int
-    availability: AvailabilityData | None
-    device_trace: None = None
 
     @classmethod
     def of(cls, spec: ExperimentSpec) -> PlannedRun:
-        """The run of the first seed. Arrivals of an asynchronous one are drawn uniformly in the place of its
-        clients.
-        """
-        clients, systems = population_of(spec.problem), spec.systems
+        """The run of `spec`; clients of an asynchronous one start and arrive in the same round."""
+        share, sizes, _ = clients_of(spec.problem)
         if spec.asynchrony is not None:
-            uniform = Uniform(kind="uniform", clients_per_round=_arrivals(spec, len(clients.sizes)))
+            uniform = Uniform(kind="uniform", clients_per_round=_arrivals(spec, len(sizes)))
             spec = spec.model_copy(update={"participation": uniform, "asynchrony": None})
-        available = None if isinstance(systems.availability, TimedTrace) else systems.availability
-        return cls(spec, spec.build(), clients, spec.seeds[0], available)
+        available = spec.systems.availability
+        available = None if isinstance(available, TimedTrace) else available
+        dim = dimension(spec.problem)
+        return cls(DrawContext(spec, spec.seeds[0], share, sizes, dim, available), spec.build())
 
     @property
     def messages(self) -> Sequence[RoundMessage]:
         """The messages of a round, but for running statistics, of which only the network tells the number."""
-        return messages_of(self.algorithm, self.problem.dim)
+        return messages_of(self.algorithm, self.draws.dim)
 
     def key(self) -> tuple[object, ...]:
         """All that the counts depend on."""
-        blocks = self.spec.model_dump_json(
-            include={
-                "rounds": True,
-                "participation": True,
-                "systems": True,
-                "local": {"epochs", "steps", "batch_size"},
-            }
-        )
-        word, algorithm = word_bytes(self.spec), self.algorithm
-        sizes = [
-            (one[1:], one.size(algorithm.uplink if one.way == "up" else algorithm.downlink, word))
-            for one in self.messages
-        ]
-        return blocks, tuple(sizes), word, self.problem.sizes.tobytes(), self.problem.share.tobytes()
+        draws, links = self.draws, {"up": self.algorithm.uplink, "down": self.algorithm.downlink}
+        spec, word = draws.spec, word_bytes(draws.spec)
+        blocks = spec.participation.model_dump_json(), spec.systems.model_dump_json()
+        local = spec.local.epochs, spec.local.steps, spec.local.batch_size
+        sizes = [(one[1:], one.size(links[one.way], word)) for one in self.messages]
+        clients = draws.sizes.tobytes(), draws.share.tobytes()
+        return spec.rounds, type(spec.participation), *blocks, *local, word, *sizes, *clients
 
     @property
     def steady(self) -> bool:
         """True if all rounds from the second are alike."""
         drawn = {"availability", "epochs", "steps", "batch_size", "stragglers", "deadline"}
-        known = all(getattr(self.spec.systems, field) is None for field in drawn)
-        return self.spec.participation.everyone and known
+        known = all(getattr(self.draws.spec.systems, field) is None for field in drawn)
+        return self.draws.spec.participation.everyone and known
 
     def choose(self, candidates: Drawn, answer: RoundMessage | None, facts: RoundFacts) -> Drawn:
         """As many of the candidates as the scheme selects, or itself if it needs nothing of the training."""
-        scheme, count = self.spec.participation, len(candidates.clients)
+        scheme, count = self.draws.spec.participation, len(candidates.clients)
         if not scheme.selects():
             return candidates
         if answer is None and not scheme.observes():
-            return select(scheme, candidates, None, scheme.start_state(len(facts.share)), facts, self.seed)
-        order = random.generator(self.seed, "planned selection", facts.round).permutation(count)
+            return select(
+                scheme, candidates, None, scheme.start_state(len(facts.share)), facts, self.draws.seed
+            )
+        order = random.generator(self.draws.seed, "planned selection", facts.round).permutation(count)
         return candidates[order < getattr(scheme, "clients_per_round", count)]
 
     def play(self, most_rounds: int, most_clients: int) -> Played:
         """Play and count up to `most_rounds`, and none after `most_clients` clients have been drawn."""
-        rounds, clients = self.spec.rounds, len(self.problem.sizes)
-        traffic = Traffic(self.messages, self.algorithm, clients, word_bytes(self.spec))
+        spec, clients = self.draws.spec, len(self.draws.sizes)
+        rounds, traffic = spec.rounds, Traffic(self.messages, self.algorithm, clients, word_bytes(spec))
         if self.steady:
             most_rounds, most_clients = LEAST_ROUNDS, LEAST_ROUNDS * clients
         counted: list[list[float]] = []
@@ -155,7 +138,7 @@ class PlannedRun:
 
         while len(counted) < min(rounds, most_rounds) and all_drawn < most_clients:
             number = len(counted) + 1
-            cohort = select_cohort(self, seconds, traffic, number, choose)
+            cohort = select_cohort(self.draws, seconds, traffic, number, choose)
             counted.append([scale * count for count in self._count(cohort, traffic, number)])
             seconds += cohort.seconds or 0.0
             all_drawn += cohort.drawn
@@ -173,7 +156,7 @@ class PlannedRun:
         steps, size = np.array(
             [[work.steps for work in cohort.work], [work.batch_size for work in cohort.work]], np.int64
         )
-        held = self.problem.sizes[cohort.clients]
+        held = self.draws.sizes[cohort.clients]
         batches = -(-held // size)
         work = len(held), steps.sum(), (steps * held / batches).sum(), batches.sum()
         up, down = traffic.finish(cohort.clients, number)
@@ -192,62 +175,53 @@ def play_draws(specs: Sequence[ExperimentSpec], rounds: int = ROUNDS) -> list[Pl
 
 def describe_exactness(spec: ExperimentSpec, played: Played) -> str:
     """Which of the bytes and steps of a run are exact, in words, and why others are estimates."""
-    scheme, systems, models = spec.participation, spec.systems, spec.build().models
-    timed = systems.availability is not None and systems.availability.needs_devices()
-    batches = spec.local.batch_size != "full" or systems.batch_size is not None
-    in_batches = batches and (spec.local.epochs is not None or systems.epochs is not None)
-    sizes = [] if population_of(spec.problem).known else ["clients are taken to hold equally many samples"]
-    measured = isinstance(systems.availability, TimedTrace) or (systems.devices and systems.devices.trace)
-    drawn = [
-        reason
-        for holds, reason in (
-            (spec.asynchrony, "clients of an asynchronous run are drawn as in a synchronous one"),
-            (scheme.selects(), "the training decides which clients are selected"),
-            (measured, "measured devices are left out"),
-            (played.rounds < spec.rounds, f"{played.rounds:,} of {spec.rounds:,} rounds were played in full"),
-        )
-        if holds
-    ]
-    if scheme.draws_by_share or (in_batches and (timed or systems.deadline is not None)):
-        drawn += sizes
-    sent = [
-        reason
-        for holds, reason in (
-            (getattr(spec.problem.model, "batch_norm", None) == "average", "running statistics are left out"),
-            (models.overlap or isinstance(models, PersonalLayers), "all layers are taken to travel"),
-        )
-        if holds
-    ]
-    bytes_by = [*drawn, *sent]
-    steps_by = list(dict.fromkeys([*drawn, *(sizes if in_batches else [])]))
-    seed = f"exact for seed {spec.seeds[0]}" + ", and taken for the others" * (len(spec.seeds) > 1)
-    if bytes_by and steps_by:
-        return f"bytes and steps are estimates: {'; '.join(dict.fromkeys([*bytes_by, *steps_by]))}"
-    if not bytes_by and not steps_by:
-        return f"bytes and steps are {seed}"
-    exact, other, reasons = ("steps", "bytes", bytes_by) if bytes_by else ("bytes", "steps", steps_by)
-    return f"{exact} are {seed}; {other} are estimates: {'; '.join(reasons)}"
+    scheme, systems, models, local = spec.participation, spec.systems, spec.build().models, spec.local
+    in_batches = (local.epochs is not None or systems.epochs is not None) and (
+        local.batch_size != "full" or systems.batch_size is not None
+    )
+    available = systems.availability
+    timed = systems.deadline is not None or (available is not None and available.needs_devices())
+    unknown = not clients_of(spec.problem)[2]
+    sizes = "clients are taken to hold equally many samples"
+    measured = isinstance(available, TimedTrace) or (systems.devices and systems.devices.trace)
+    drawn = {
+        "asynchronous clients are taken to arrive at once": spec.asynchrony,
+        "the training decides which clients are selected": scheme.selects(),
+        "measured devices are left out": measured,
+        f"{played.rounds:,} of {spec.rounds:,} rounds were played in full": played.rounds < spec.rounds,
+        sizes: unknown and (scheme.draws_by_share or (timed and in_batches)),
+    }
+    layers = models.overlap or isinstance(models, PersonalLayers)
+    statistics = getattr(spec.problem.model, "batch_norm", None) == "average"
+    estimated = {
+        "bytes": drawn
+        | {"all layers are taken to travel": layers, "running statistics are left out": statistics},
+        "steps": drawn | {sizes: drawn[sizes] or (unknown and in_batches)},
+    }
+    why = {name: [text for text, holds in reasons.items() if holds] for name, reasons in estimated.items()}
+    exact, other = ([name for name in why if bool(why[name]) is wrong] for wrong in (False, True))
+    told = [f"{' and '.join(exact)} are exact for seed {spec.seeds[0]}"] if exact else []
+    if exact and len(spec.seeds) > 1:
+        told[0] += ", and taken for the others"
+    reasons = "; ".join(dict.fromkeys(chain.from_iterable(why.values())))
+    return "; ".join([*told, *([f"{' and '.join(other)} are estimates: {reasons}"] if other else [])])
 
 
-def population_of(problem: Problem) -> Population:
-    """The clients of `problem`; where only data or draws tell their sizes, these are taken as equal."""
-    dataset, clients, dim = problem.dataset, population(problem), dimension(problem)
-    shape, inline = dataset.shape(), getattr(dataset, "clients", None)
-    if isinstance(dataset, ExactProblem) and inline:
+def clients_of(problem: Problem) -> tuple[Floats, Ids, bool]:
+    """p [N], the training samples [N] of each client, and whether these are known; where only data or draws
+    tell, clients hold equally many.
+    """
+    dataset, partition, clients = problem.dataset, problem.partition, population(problem)
+    if isinstance(dataset, ExactProblem) and (inline := getattr(dataset, "clients", None)):
         rows = np.array([len(getattr(client, "b", "1")) for client in inline], np.int64)
         weights = np.array([client.weight for client in inline], np.float64)
         weights = np.where(np.isnan(weights), rows, weights)
-        return Population(weights / weights.sum(), rows, dim, known=True)
-    sizes, known = _divided(problem, shape.train_samples, clients)
-    return Population(sizes / sizes.sum(), sizes, dim, known or isinstance(dataset, ExactProblem))
-
-
-def _divided(problem: Problem, samples: int, clients: int) -> tuple[Ids, bool]:
-    """Training samples [N] of each client, and whether they are known."""
-    partition, shape = problem.partition, problem.dataset.shape()
+        return weights / weights.sum(), rows, True
+    shape = dataset.shape()
     divided = None if partition is None else partition.divided_samples(shape)
-    samples = samples if divided is None else divided
-    sizes, known = samples // clients + (np.arange(clients) < samples % clients), False
+    samples = shape.train_samples if divided is None else divided
+    sizes = samples // clients + (np.arange(clients) < samples % clients)
+    known = isinstance(dataset, ExactProblem)
     match partition:
         case EvenPartition():
             known = divided is not None
@@ -256,12 +230,12 @@ def _divided(problem: Problem, samples: int, clients: int) -> tuple[Ids, bool]:
         case InnerDirichletPartition(sizes=(_, *_)):
             sizes, known = np.array(partition.sizes, np.int64), True
         case ClassesPerClientPartition(mean=float(mean)):
-            most = partition.min_samples + exp(min(mean + partition.sigma**2 / 2, MAX_EXPONENT))
+            most = partition.min_samples + exp(min(mean + partition.sigma**2 / 2, MAX_LOG))
             sizes = np.minimum(sizes, int(most))
     if (share := getattr(partition, "hold_out", None)) is not None:
-        kept = {size: size - ceil_share(share, size) for size in np.unique(sizes).tolist()}
-        sizes = np.array([kept[size] for size in sizes.tolist()], np.int64)
-    return np.maximum(sizes, 1), known
+        sizes = np.array([size - ceil_share(share, size) for size in sizes.tolist()], np.int64)
+    sizes = np.maximum(sizes, 1)
+    return sizes / sizes.sum(), sizes, known
 
 
 def _arrivals(spec: ExperimentSpec, clients: int) -> int:

@@ -219,6 +219,6 @@ def test_a_round_without_clients_adds_its_direction_to_the_model_as_it_is(kind: 
         ),
         seed=0,
     )
-    before = simulation._server.x.clone()
+    before = simulation.state.server.x.clone()
     assert simulation.advance().local_steps == 0
-    assert torch.equal(simulation._server.x, before + 1)
+    assert torch.equal(simulation.state.server.x, before + 1)

@@ -124,7 +124,7 @@ def test_no_other_module_depends_on_a_single_algorithm() -> None:
 def test_an_algorithm_says_whether_it_has_min_norm_weights(member: type[AlgorithmSpec]) -> None:
     simulation = Simulation(specification(QUADRATIC, algorithm={"kind": kind_of(member)}, rounds=1), seed=0)
     simulation.advance()
-    assert ("weights" in simulation._server.aggregator_state) is member.min_norm
+    assert ("weights" in simulation.state.server.aggregator_state) is member.min_norm
 
 
 def reports(spec: ExperimentSpec) -> list[tuple[Any, ...]]:
@@ -222,12 +222,12 @@ def test_single_precision_stays_single(kind: str, engine: str) -> None:
     simulation = Simulation(spec, seed=0)
     while not simulation.finished:
         simulation.advance()
-    server = simulation._server
+    server = simulation.state.server
     vectors = [
         server.x,
         *server.optimiser.values(),
         *server.shared.values(),
-        *simulation._clients.gather(np.arange(8)).values(),
+        *simulation.state.table.gather(np.arange(8)).values(),
     ]
     vectors += [kept for kept in server.aggregator_state.values() if kept.shape[-1:] == server.x.shape]
     assert {vector.dtype for vector in vectors} == {torch.float32}

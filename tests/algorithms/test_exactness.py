@@ -115,13 +115,13 @@ def rest(algorithm: Document, **changes: Any) -> np.ndarray | None:
     simulation, moved = Simulation(spec, 0), np.inf
     while not simulation.finished and moved > 1e-9:
         # Rounds in which nobody takes part move nothing.
-        start = simulation._server.x.numpy().copy()
+        start = simulation.state.server.x.numpy().copy()
         for _ in range(10):
             if not simulation.finished:
                 simulation.advance()
-        moved = float(np.abs(simulation._server.x.numpy() - start).max())
+        moved = float(np.abs(simulation.state.server.x.numpy() - start).max())
     assert moved < 1e-8, "it has not come to rest"
-    return simulation._server.x.numpy()
+    return simulation.state.server.x.numpy()
 
 
 def rests_under(algorithm: str, weighting: str, schemes: Mapping[str, Document]) -> int:
@@ -198,7 +198,7 @@ def moves_from(x: np.ndarray, algorithm: Document, form: Document) -> float:
     simulation = Simulation(specification(BASE, algorithm=algorithm, **changes), 0)
     while not simulation.finished:
         simulation.advance()
-    return float(np.abs(simulation._server.x.numpy() - x).max())
+    return float(np.abs(simulation.state.server.x.numpy() - x).max())
 
 
 def test_no_method_that_claims_the_optimum_is_left_out() -> None:

@@ -60,7 +60,7 @@ def trajectory(spec: ExperimentSpec, seed: int = 3) -> np.ndarray:
     simulation, models = Simulation(spec, seed), []
     while not simulation.finished:
         simulation.advance()
-        models.append(simulation._server.x.numpy())
+        models.append(simulation.state.server.x.numpy())
     return np.array(models)
 
 

@@ -50,13 +50,15 @@ def test_the_models_are_those_of_the_papers_loop(averaging: str, engine: str) ->
     algorithm = {"kind": "ifca", "clusters": 3, "averaging": averaging, "spread": 2.0}
     spec = specification(QUADRATIC, algorithm=algorithm, execution={"engine": engine}, **LOCAL)
     simulation = Simulation(spec, 5)
-    models = simulation._server.x.numpy().reshape(3, 3).copy()
+    models = simulation.state.server.x.numpy().reshape(3, 3).copy()
     used = set()
     for cohort in COHORTS:
         used |= {nearest(i, models) for i in cohort}
         models = round_of(models, cohort, averaging)
         simulation.advance()
-        np.testing.assert_allclose(simulation._server.x.numpy().reshape(3, 3), models, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            simulation.state.server.x.numpy().reshape(3, 3), models, rtol=0, atol=1e-12
+        )
     assert len(used) > 1
     np.testing.assert_allclose(
         personal_models(simulation), [models[nearest(i, models)] for i in range(4)], rtol=0, atol=1e-12
@@ -73,7 +75,7 @@ def test_gradient_averaging_of_one_step_is_option_one() -> None:
         rounds=3,
     )
     simulation = Simulation(spec, 5)
-    models = simulation._server.x.numpy().reshape(2, 3).copy()
+    models = simulation.state.server.x.numpy().reshape(2, 3).copy()
     for _ in range(3):
         chosen = [nearest(i, models) for i in range(4)]
         models = np.array(
@@ -83,7 +85,7 @@ def test_gradient_averaging_of_one_step_is_option_one() -> None:
             ]
         )
         simulation.advance()
-    np.testing.assert_allclose(simulation._server.x.numpy().reshape(2, 3), models, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(simulation.state.server.x.numpy().reshape(2, 3), models, rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("averaging", ["models", "gradients"])
@@ -147,9 +149,9 @@ def test_shared_layers_are_averaged_over_all_clusters(averaging: str, engine: st
     spec = specification(SHARED, algorithm={"averaging": averaging}, execution={"engine": engine})
     simulation = Simulation(spec, 1)
     used: set[int] = set()
-    assert isinstance(simulation._problem, SupervisedProblem)
-    data = simulation._problem.data
-    models = simulation._server.x.numpy().reshape(2, -1).copy()
+    assert isinstance(simulation.context.evaluated, SupervisedProblem)
+    data = simulation.context.evaluated.data
+    models = simulation.state.server.x.numpy().reshape(2, -1).copy()
     own = PIXELS + (PIXELS + 1) * np.arange(CLASSES)  # b, behind the row of W of its class
     np.testing.assert_array_equal(np.flatnonzero(models[0] != models[1]), own)
     for cohort in SHARED["participation"]["rounds"]:
@@ -170,7 +172,9 @@ def test_shared_layers_are_averaged_over_all_clusters(averaging: str, engine: st
                 counted = len(members) if averaging == "models" else len(cohort)
                 models[j, own] += np.sum(members, axis=0)[own] / counted
         report = simulation.advance()
-        np.testing.assert_allclose(simulation._server.x.numpy().reshape(2, -1), models, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            simulation.state.server.x.numpy().reshape(2, -1), models, rtol=0, atol=1e-12
+        )
         assert report.bytes_down == len(cohort) * (CLASSES * PIXELS + 2 * CLASSES) * 8
         assert report.bytes_up == len(cohort) * (CLASSES * PIXELS + CLASSES + 1) * 8
     assert used == {0, 1}
@@ -241,7 +245,7 @@ def test_k_models_travel_down_and_one_with_its_number_up() -> None:
 
 def test_networks_start_at_draws_of_their_own_and_the_first_at_that_of_other_algorithms() -> None:
     def start(algorithm: Document) -> Vector:
-        return Simulation(specification(DIGITS, algorithm=algorithm), 3)._server.x.numpy()
+        return Simulation(specification(DIGITS, algorithm=algorithm), 3).state.server.x.numpy()
 
     models = start({"kind": "ifca", "clusters": 3}).reshape(3, -1)
     np.testing.assert_array_equal(models[0], start({"kind": "fedavg"}))
@@ -255,8 +259,8 @@ def test_the_servers_measures_see_the_first_model() -> None:
     spec = specification(QUADRATIC, algorithm={"kind": "ifca", "spread": 3.0}, **LOCAL)
     simulation = Simulation(spec, 0)
     report = [simulation.advance() for _ in COHORTS][-1]
-    first = simulation._server.x[:3]
-    assert report.train_loss == simulation._problem.evaluate(first, {"train_loss"})["train_loss"]
+    first = simulation.state.server.x[:3]
+    assert report.train_loss == simulation.context.evaluated.evaluate(first, {"train_loss"})["train_loss"]
     assert set(simulation.model()) == {"0.x", "1.x"}
 
 
@@ -308,7 +312,7 @@ def test_a_compressed_downlink_compresses_each_model_by_itself(kind: str) -> Non
         **LOCAL,
     )
     simulation, compressor = Simulation(spec, 5), spec.build().downlink
-    known = simulation._server.x.reshape(3, 3).clone()
+    known = simulation.state.server.x.reshape(3, 3).clone()
     rest = np.zeros((3, 3))
     for number, cohort in enumerate(COHORTS[:3], 1):
         moves = round_of(known.numpy(), cohort, "models") - known.numpy()
@@ -320,7 +324,7 @@ def test_a_compressed_downlink_compresses_each_model_by_itself(kind: str) -> Non
             rest[j] = message.numpy() - received[j]
         known += torch.from_numpy(received)
         simulation.advance()
-        torch.testing.assert_close(simulation._server.broadcast.reshape(3, 3), known, rtol=0, atol=1e-12)
+        torch.testing.assert_close(simulation.state.server.broadcast.reshape(3, 3), known, rtol=0, atol=1e-12)
 
 
 def test_the_bytes_of_a_compressed_downlink_are_those_of_as_many_messages_as_models() -> None:

@@ -578,7 +578,7 @@ def test_a_rule_whose_server_moves_by_the_aggregate_sends_what_fedavg_does(engin
     job = simulation.begin().job
     assert job is not None
     assert job.sums is not None, "no change of a client is needed"
-    x, momentum = simulation._server.x.numpy().copy(), np.zeros(3)
+    x, momentum = simulation.state.server.x.numpy().copy(), np.zeros(3)
     for _ in range(4):
         ends = []
         for i in range(4):
@@ -589,4 +589,4 @@ def test_a_rule_whose_server_moves_by_the_aggregate_sends_what_fedavg_does(engin
         moved = np.mean(ends, axis=0) - x
         x, momentum = x + moved, -moved / (ETA * STEPS_OF_ALL)
         assert simulation.advance().bytes_up == fedavg.advance().bytes_up
-        np.testing.assert_allclose(simulation._server.x.numpy(), x, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(simulation.state.server.x.numpy(), x, rtol=0, atol=1e-12)

@@ -57,13 +57,13 @@ def on_digits(algorithm: Document, **changes: Any) -> Simulation:
 
 def personal_models(simulation: Simulation) -> Vector:
     """[N, D] the personal models of all clients."""
-    models = PersonalModels(simulation._setting, simulation._server, simulation._clients)
-    population = len(simulation._setting.problem.share)
+    models = PersonalModels(simulation.context, simulation.state.server, simulation.state.table)
+    population = len(simulation.context.problem.share)
     return models.models(np.arange(population)).models.numpy()
 
 
 def server_model(simulation: Simulation) -> Vector:
-    return simulation._server.x.numpy()
+    return simulation.state.server.x.numpy()
 
 
 Client = tuple[Vector, Vector]
@@ -196,7 +196,7 @@ def test_an_adaptive_apfl_mixture_is_that_of_the_papers_step() -> None:
         x = sum(weight * w for weight, w in zip(over(cohort), models, strict=True))
         seen.append(alpha.copy())
     simulation = on_quadratics({"kind": "apfl", "alpha": 0.3, "adaptive": True})
-    kept = simulation._clients.gather(np.arange(4))["alpha"].numpy()
+    kept = simulation.state.table.gather(np.arange(4))["alpha"].numpy()
     np.testing.assert_allclose(kept[:, 0], alpha, rtol=0, atol=1e-12)
     np.testing.assert_allclose(server_model(simulation), x, rtol=0, atol=1e-12)
     expected = alpha[:, None] * v + (1 - alpha[:, None]) * x
@@ -210,7 +210,7 @@ def test_an_adaptive_mixture_stays_within_its_bounds_and_in_the_first_round_wher
     fixed = personal_models(on_quadratics({"kind": "apfl", "alpha": 0.9}, **FIRST_ROUND))
     found = personal_models(on_quadratics(adaptive, **FIRST_ROUND))
     np.testing.assert_allclose(found, fixed, rtol=0, atol=1e-14)
-    share = on_quadratics(adaptive, local={"lr": 0.4})._clients.gather(np.arange(4))["alpha"]
+    share = on_quadratics(adaptive, local={"lr": 0.4}).state.table.gather(np.arange(4))["alpha"]
     assert share.min() >= 0
     assert share.max() == 1
 
@@ -322,7 +322,7 @@ def split(theta: Vector) -> tuple[Vector, Vector]:
 def test_fedper_sends_the_body_and_keeps_the_heads() -> None:
     """The server's head stays the first one; a client's model is the server's body with its own head."""
     simulation = on_digits({"kind": "fedper", "head": 1})
-    first = Simulation(specification(DIGITS), 0)._server.x.numpy()
+    first = Simulation(specification(DIGITS), 0).state.server.x.numpy()
     x, personal = server_model(simulation), personal_models(simulation)
     np.testing.assert_array_equal(split(x)[1], split(first)[1])
     assert np.abs(split(x)[0] - split(first)[0]).max() > 0.01
@@ -363,7 +363,7 @@ def test_fedrep_moves_head_and_body_in_turn() -> None:
         rounds=1,
     )
     simulation = Simulation(spec, 0)
-    theta, problem = simulation._server.x.clone(), simulation._setting.problem
+    theta, problem = simulation.state.server.x.clone(), simulation.context.problem
     simulation.advance()
     for k in range(4):
         step = 0.1 * problem.gradient(theta, 2, None)
@@ -375,7 +375,7 @@ def test_fedrep_moves_head_and_body_in_turn() -> None:
 def test_a_part_that_a_step_leaves_alone_has_no_momentum_either() -> None:
     local = {"optimizer": {"momentum": 0.9, "weight_decay": 0.1}}
     still = on_digits({"kind": "fedrep", "body_steps": 0}, local=local)
-    first = Simulation(specification(DIGITS), 0)._server.x.numpy()
+    first = Simulation(specification(DIGITS), 0).state.server.x.numpy()
     np.testing.assert_array_equal(split(server_model(still))[0], split(first)[0])
 
 
@@ -460,9 +460,9 @@ BODY = 64 * 10 + 10
 def moved(**changes: Any) -> NDArray[np.float64]:
     """[D] the change of the server's model, as the clients know it."""
     simulation = Simulation(specification(TRAVELLING, algorithm={"kind": "fedper", "head": 1}, **changes), 1)
-    before = simulation._server.broadcast.clone()
+    before = simulation.state.server.broadcast.clone()
     simulation.advance()
-    change: NDArray[np.float64] = (simulation._server.broadcast - before).numpy()
+    change: NDArray[np.float64] = (simulation.state.server.broadcast - before).numpy()
     return change
 
 
@@ -503,9 +503,9 @@ def test_a_run_whose_clients_train_alone_sends_nothing(aggregator: str, uplink: 
         compression=compression,
     )
     simulation = Simulation(spec, 1)
-    before = simulation._server.x.clone()
+    before = simulation.state.server.x.clone()
     simulation.advance()
-    assert torch.equal(simulation._server.x, before)
+    assert torch.equal(simulation.state.server.x, before)
 
 
 def test_noise_is_added_to_what_travels_alone() -> None:

@@ -107,12 +107,12 @@ def limit(rounds: int = 600, **changes: Any) -> np.ndarray:
     spec = specification(QUADRATIC, **{**changes, "rounds": rounds, "evaluation": {"every": rounds}})
     simulation, moved = Simulation(spec, seed=0), np.inf
     while not simulation.finished and moved > 1e-15:
-        start = simulation._server.x.numpy().copy()
+        start = simulation.state.server.x.numpy().copy()
         for _ in range(10):
             if not simulation.finished:
                 simulation.advance()
-        moved = np.abs(simulation._server.x.numpy() - start).max()
-    return simulation._server.x.numpy()
+        moved = np.abs(simulation.state.server.x.numpy() - start).max()
+    return simulation.state.server.x.numpy()
 
 
 def test_fedavg_reaches_its_surrogate_optimum_and_not_the_true_one() -> None:
@@ -227,7 +227,7 @@ def test_adaptive_mu_falls_while_the_loss_does_and_never_below_zero() -> None:
     simulation, seen = Simulation(spec, seed=0), []
     while not simulation.finished:
         simulation.advance()
-        seen.append(simulation._server.adaptive_parameters["mu"])
+        seen.append(simulation.state.server.adaptive_parameters["mu"])
     np.testing.assert_allclose(seen, [0.15] * 4 + [0.05] * 5 + [0.0] * 5, atol=1e-12)
 
 
@@ -239,7 +239,7 @@ def test_adaptive_mu_rises_after_a_first_round_in_which_the_loss_rose() -> None:
     }
     simulation = Simulation(specification(QUADRATIC, **away), seed=0)
     simulation.advance()
-    assert simulation._server.adaptive_parameters["mu"] == pytest.approx(0.1)
+    assert simulation.state.server.adaptive_parameters["mu"] == pytest.approx(0.1)
 
 
 def test_fedsvrg_reaches_the_optimum_of_the_weighted_sum() -> None:

@@ -26,9 +26,9 @@ TOLERANCE = 1e-12
 
 def values_of(simulation: Simulation) -> Values:
     """The values of the model and of what clients keep, of a run after its last round."""
-    named, population = simulation.model(), len(simulation._problem.share)
+    named, population = simulation.model(), len(simulation.context.evaluated.share)
     vectors = {"model": np.concatenate([value.double().numpy().ravel() for value in named.values()])}
-    for name, rows in simulation._clients.gather(np.arange(population)).items():
+    for name, rows in simulation.state.table.gather(np.arange(population)).items():
         vectors[f"memory.{name}"] = rows.double().numpy().ravel()
     return {name: _products(vector) for name, vector in vectors.items()}
 

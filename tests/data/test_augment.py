@@ -132,7 +132,7 @@ def test_a_run_goes_on_from_a_checkpoint_with_the_views_it_would_have_seen(files
 
 def test_full_gradients_and_measures_are_of_the_images_as_they_are(files: Path) -> None:
     varied, plain = (
-        simulation(files, problem={"dataset": {"augmentation": kind}})._setting.problem
+        simulation(files, problem={"dataset": {"augmentation": kind}}).context.problem
         for kind in ("crop_flip", "none")
     )
     theta = plain.initial()
@@ -145,7 +145,7 @@ def test_full_gradients_and_measures_are_of_the_images_as_they_are(files: Path) 
 
 
 def test_images_are_padded_with_black(files: Path) -> None:
-    data = simulation(files)._setting.problem.data.dataset  # type: ignore[attr-defined]
+    data = simulation(files).context.problem.data.dataset  # type: ignore[attr-defined]
     np.testing.assert_allclose(
         data.augmentation.black, [-0.4914 / 0.2023, -0.4822 / 0.1994, -0.4465 / 0.2010], rtol=1e-6
     )
@@ -155,7 +155,7 @@ def test_images_are_padded_with_black(files: Path) -> None:
 def test_the_compiled_engine_sees_images_only_as_they_are(files: Path) -> None:
     with pytest.raises(SpecificationError, match="compiled"):
         simulation(files, problem={"model": {"kind": "logistic"}}, execution={"engine": "compiled"})
-    assert simulation(files, problem={"model": {"kind": "logistic"}}).engine == "vectorised"
+    assert simulation(files, problem={"model": {"kind": "logistic"}}).facts.choice.engine == "vectorised"
 
 
 def test_cutout_blackens_a_square_around_any_pixel() -> None:
@@ -252,12 +252,12 @@ def of_own(dataset: DatasetSpec, **changes: Any) -> Simulation:
 @pytest.mark.parametrize("held_as", ["uint8", "int64", "float32"])
 def test_images_of_a_user_are_varied_like_any_others(held_as: str) -> None:
     running = of_own(OwnImages(type=held_as, augmentation=Cutout(size=3)))
-    dataset = running._setting.problem.data.dataset  # type: ignore[attr-defined]
+    dataset = running.context.problem.data.dataset  # type: ignore[attr-defined]
     black = 0.0 if held_as == "uint8" else 3.0
     assert dataset.augmentation.black.tolist() == [black, black]
     views = torch.arange(12) * 3
     expected = Cutout(size=3).see(dataset.train.numbers().features, views, dataset.augmentation.black)
-    seen = running._setting.problem.data.seen(torch.arange(12), views)  # type: ignore[attr-defined]
+    seen = running.context.problem.data.seen(torch.arange(12), views)  # type: ignore[attr-defined]
     assert torch.equal(seen.features, expected)
     engines = [
         finished(of_own(OwnImages(type=held_as, augmentation=Cutout(size=3)), execution={"engine": engine}))
@@ -272,7 +272,7 @@ def test_images_of_a_user_are_varied_like_any_others(held_as: str) -> None:
 
 def test_a_field_of_that_name_in_a_users_own_class_is_read_or_refused() -> None:
     running = of_own(OwnField(augmentation="crop_flip"))
-    assert running._setting.problem.views == 162
+    assert running.context.problem.views == 162
     for dataset, told in (
         (OwnField(augmentation="mirror"), "must be `none`, `crop_flip` or a transform, not 'mirror'"),
         (
@@ -301,7 +301,7 @@ def test_mnist_is_varied_unless_each_pixel_has_a_scale_of_its_own(tmp_path: Path
     image_files.write_mnist(tmp_path)
     problem = {**CIFAR10["problem"], "dataset": {"kind": "mnist", "augmentation": "crop_flip"}}
     running = simulation(tmp_path, problem=problem)
-    data = running._setting.problem.data  # type: ignore[attr-defined]
+    data = running.context.problem.data  # type: ignore[attr-defined]
     black = data.dataset.augmentation.black
     assert black.item() == pytest.approx(-0.1307 / 0.3081, rel=1e-6)
     seen = data.seen(torch.tensor([0]), torch.tensor([0])).features[0, 0]  # 4 rows and columns of padding

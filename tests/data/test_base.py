@@ -84,19 +84,19 @@ def test_an_own_data_set_is_trained_on_under_any_partition(partition: Document, 
     accuracies = [running.advance().test_accuracy for _ in range(5)]
     assert accuracies[-1] is not None
     assert accuracies[-1] > 0.75
-    assert running.data_source == "moons"
-    assert running.data_sha256 is not None
+    assert running.facts.data_source == "moons"
+    assert running.facts.data_sha256 is not None
 
 
 def test_an_own_data_set_may_come_divided(tmp_path: Path) -> None:
     running = simulation(Divided(), None, tmp_path)
-    assert running._setting.problem.sizes.tolist() == [30, 90]
+    assert running.context.problem.sizes.tolist() == [30, 90]
     assert running.advance().test_accuracy is not None
 
 
 def test_test_samples_of_an_own_data_set_belong_to_the_client_of_their_owner(tmp_path: Path) -> None:
     running = simulation(TwoMoons(), {"kind": "by_key", "clients": 3}, tmp_path, "personal_accuracy")
-    data = running._setting.problem.data  # type: ignore[attr-defined]
+    data = running.context.problem.data  # type: ignore[attr-defined]
     assert data.owners.tolist() == [*([0, 1, 2] * 10)[:-1], -1]
     assert "personal_accuracy" in running.advance().extra
 

@@ -314,7 +314,7 @@ def simulation(
 
 
 def data_of(running: Simulation) -> UndividedDataset:
-    problem = running._setting.problem
+    problem = running.context.problem
     assert isinstance(problem, SupervisedProblem)
     return problem.data.dataset
 
@@ -338,7 +338,7 @@ def test_images_held_as_bytes_train_to_the_same_bits(
         simulation(kind(), hold_out=hold_out, execution=execution) for kind in (InBytes, InNumbers)
     )
     assert data_of(as_bytes).train.features.dtype == torch.uint8
-    assert as_bytes.data_sha256 == as_numbers.data_sha256
+    assert as_bytes.facts.data_sha256 == as_numbers.facts.data_sha256
     assert outcome(as_bytes) == outcome(as_numbers)
 
 
@@ -368,7 +368,7 @@ def test_a_dense_network_is_given_numbers_which_every_engine_reads() -> None:
     }
     running = simulation(InBytes(), problem=problem, algorithm={"kind": "fedavg"})
     assert data_of(running).train.features.dtype == torch.float32
-    assert running._setting.problem.dense is not None
+    assert running.context.problem.dense is not None
 
 
 def test_numbers_are_those_of_the_formula_in_float32() -> None:

@@ -114,7 +114,7 @@ def test_federated_regression_is_the_recursion_worked_out_by_hand(
         "execution": {"precision": "float64", "engine": engine},
     }
     simulation = Simulation(specification(document), 0, data_dir=tmp_path)
-    theta = simulation._server.x.numpy().copy()
+    theta = simulation.state.server.x.numpy().copy()
     inputs = np.column_stack([held["features"], np.ones(60)])
     train = ~held["test"]
     members = [np.flatnonzero(train & (held["client"] == name)) for name in np.unique(held["client"])]
@@ -129,7 +129,7 @@ def test_federated_regression_is_the_recursion_worked_out_by_hand(
             average += own * len(rows) / train.sum()
         theta = average
     *_, report = [simulation.advance() for _ in range(rounds)]
-    np.testing.assert_allclose(simulation._server.x.numpy(), theta, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(simulation.state.server.x.numpy(), theta, rtol=0, atol=1e-10)
     losses = 0.5 * (inputs @ theta - held["label"]) ** 2
     assert report.train_loss == pytest.approx(losses[train].mean() + 0.005 * theta @ theta, abs=1e-10)
     assert report.test_loss == pytest.approx(losses[~train].mean(), abs=1e-10)

@@ -254,7 +254,7 @@ def test_a_buffer_for_all_clients_is_the_synchronous_run(engine: str, weighting:
     )
     for name, value in there.model().items():
         assert torch.equal(value, here.model()[name])
-    assert here._server.seconds == pytest.approx(there._server.seconds, rel=1e-12)
+    assert here.state.server.seconds == pytest.approx(there.state.server.seconds, rel=1e-12)
 
 
 @pytest.mark.parametrize("participation", [{"kind": "full"}, {"kind": "uniform", "clients_per_round": 3}])
@@ -277,7 +277,7 @@ def test_one_tier_is_the_synchronous_run(engine: str, participation: Document) -
     )
     for name, value in there.model().items():
         assert torch.equal(value, here.model()[name])
-    assert here._server.seconds == pytest.approx(there._server.seconds, rel=1e-12)
+    assert here.state.server.seconds == pytest.approx(there.state.server.seconds, rel=1e-12)
 
 
 def test_a_tier_draws_its_own_clients_anew_in_every_round() -> None:
@@ -286,7 +286,7 @@ def test_a_tier_draws_its_own_clients_anew_in_every_round() -> None:
     drawn: dict[int, set[int]] = {0: set(), 1: set(), 2: set()}
     while not simulation.finished:
         simulation.advance()
-        queue = simulation._server.own["arrivals"]
+        queue = simulation.state.server.own["arrivals"]
         assert queue is not None
         assert queue.tiers is not None
         assert sorted(np.bincount(queue.tiers.members)) == [2, 3, 3]
@@ -649,7 +649,7 @@ def test_clients_that_can_always_be_reached_make_the_run_without_availability(na
     found = runs.finished(case(name, systems={"availability": always}), 3)
     for parameter, value in expected.model().items():
         assert torch.equal(found.model()[parameter], value)
-    assert found._server.seconds == expected._server.seconds
+    assert found.state.server.seconds == expected.state.server.seconds
 
 
 @pytest.mark.parametrize(
@@ -669,7 +669,7 @@ def test_clients_of_a_run_are_started_while_they_can_be_reached(asynchrony: Docu
     assert available is not None
     while not simulation.finished:
         reports.append(simulation.advance())
-        queue = simulation._server.own["arrivals"]
+        queue = simulation.state.server.own["arrivals"]
         assert queue is not None
         for flight in queue.flights:
             began = flight.finishes - SECONDS[flight.client]

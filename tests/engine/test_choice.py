@@ -34,7 +34,7 @@ def arms(*changes: Document, **more: Any) -> ExperimentSpec:
 
 def engines(spec: ExperimentSpec) -> list[EngineName]:
     facts = facts_about(spec)
-    return [Simulation(arm.spec, seed=0, arms=facts).engine for arm in spec.arms()]
+    return [Simulation(arm.spec, seed=0, arms=facts).facts.choice.engine for arm in spec.arms()]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_the_rule_follows_the_model_and_the_algorithm(changes: Document, engine:
 
 
 def test_an_exact_problem_is_stacked() -> None:
-    assert Simulation(specification(QUADRATIC), seed=0).choice == EngineChoice("vectorised", "rule")
+    assert Simulation(specification(QUADRATIC), seed=0).facts.choice == EngineChoice("vectorised", "rule")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_run_without_a_service_asks_for_the_engine_of_all_arms(monkeypatch: py
     begin = Simulation.begin
 
     def noted(self: Simulation) -> Any:
-        seen.append(self.engine)
+        seen.append(self.facts.choice.engine)
         return begin(self)
 
     monkeypatch.setattr(Simulation, "begin", noted)
@@ -100,7 +100,7 @@ def test_engine_changes_with_neither_time_nor_threads(monkeypatch: pytest.Monkey
     def ticking() -> float:
         raise AssertionError("the choice of an engine reads a clock")
 
-    setting = Simulation(specification(SYNTHETIC), seed=0)._setting
+    setting = Simulation(specification(SYNTHETIC), seed=0).context
     for clock in ("perf_counter", "process_time", "thread_time", "monotonic", "time"):
         monkeypatch.setattr(time, clock, ticking)
     facts, cpu, threads = facts_about(setting.spec), torch.device("cpu"), torch.get_num_threads()
@@ -113,7 +113,7 @@ def test_engine_changes_with_neither_time_nor_threads(monkeypatch: pytest.Monkey
 
 
 def test_a_gpu_stacks_dense_networks_of_any_size() -> None:
-    setting = Simulation(specification(QUADRATIC), seed=0)._setting
+    setting = Simulation(specification(QUADRATIC), seed=0).context
     large = ArmFacts(compiled=True, stacked=True, parameters=STACKED_PARAMETERS + 1)
     chosen = [
         engine_by_rule(setting.algorithm, setting.problem, torch.device(kind), large)
@@ -124,17 +124,17 @@ def test_a_gpu_stacks_dense_networks_of_any_size() -> None:
 
 def test_a_recorded_engine_goes_on() -> None:
     recorded = EngineChoice("parallel", "rule")
-    assert Simulation(specification(SYNTHETIC), seed=0, choice=recorded).choice == recorded
+    assert Simulation(specification(SYNTHETIC), seed=0, choice=recorded).facts.choice == recorded
     assert EngineChoice.of(recorded.document()) == recorded
 
 
 def test_a_recorded_engine_that_cannot_go_on_here_is_named_beside_the_new_one() -> None:
-    made = Simulation(specification(QUADRATIC), seed=0, choice=EngineChoice("compiled", "rule")).choice
+    made = Simulation(specification(QUADRATIC), seed=0, choice=EngineChoice("compiled", "rule")).facts.choice
     assert made == EngineChoice("vectorised", "rule", instead_of="compiled")
 
 
 def test_an_engine_by_name_is_forced() -> None:
-    setting = Simulation(specification(SYNTHETIC), seed=0)._setting
+    setting = Simulation(specification(SYNTHETIC), seed=0).context
     facts, recorded = facts_about(setting.spec), EngineChoice("compiled", "rule")
     made = choose_engine(
         "reference", setting.algorithm, setting.problem, torch.device("cpu"), facts, recorded
@@ -154,9 +154,9 @@ def test_a_run_taken_over_elsewhere_goes_on_with_its_engine_in_the_same_bits() -
     losses = [whole.advance().train_loss for _ in range(4)]
     begun.advance()
     resumed = Simulation(spec, seed=0)
-    engines = [resumed.engine]
+    engines = [resumed.facts.choice.engine]
     resumed.restore(begun.checkpoint())
-    assert [*engines, resumed.engine] == ["compiled", "vectorised"]
+    assert [*engines, resumed.facts.choice.engine] == ["compiled", "vectorised"]
     assert [resumed.advance().train_loss for _ in range(3)] == losses[1:]
 
 

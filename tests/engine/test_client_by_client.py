@@ -99,7 +99,7 @@ def test_threads_change_no_bit_of_full_gradients() -> None:
 
 def job(document: Document, *, each: bool = True, **changes: Any) -> Job:
     simulation = Simulation(specification(document, **changes), seed=0)
-    opened = open_round(simulation._setting, simulation._state, 1, each=each)
+    opened = open_round(simulation.context, simulation.state, 1, each=each)
     assert opened.job is not None
     return opened.job
 

@@ -28,7 +28,7 @@ SHORT: Document = merged(
     SYNTHETIC, {"local": {"epochs": None, "steps": 2}, "systems": {"stragglers": None}, "rounds": 2}
 )
 MAY_WAIT = {
-    "simulation/simulation.py",
+    "simulation/rounds.py",
     "simulation/checkpoint.py",
     "problems/supervised.py",
     "problems/quadratic.py",

@@ -55,14 +55,14 @@ def test_the_client_that_overflows_first_is_named_with_the_step(engine: str) -> 
     assert report.round == 1
     assert report.extra["diverged_client"] == 3
     assert report.extra["diverged_step"] == step
-    assert simulation.divergence == f"client 3, local step {step} of round 1"
+    assert simulation.facts.divergence == f"client 3, local step {step} of round 1"
 
 
 def test_the_place_is_kept_in_a_checkpoint() -> None:
     simulation, _ = ended()
     other = Simulation(simulation.spec, 0)
     other.restore(simulation.checkpoint())
-    assert other.divergence == simulation.divergence
+    assert other.facts.divergence == simulation.facts.divergence
 
 
 def test_the_place_is_found_where_changes_are_only_summed() -> None:
@@ -82,7 +82,7 @@ def test_the_place_is_found_where_changes_are_only_summed() -> None:
 def test_a_loss_that_overflows_of_a_finite_model_says_so() -> None:
     large: Document = {"dataset": {"clients": [{"H": [[1.0]], "e": [0.0], "c": 0.0}], "x0": [1e200]}}
     simulation, report = ended(problem=large, local={"lr": 1e-6, "steps": 1})
-    assert simulation.divergence == "the training loss after round 1, of a finite model"
+    assert simulation.facts.divergence == "the training loss after round 1, of a finite model"
     assert "diverged_client" not in report.extra
 
 
@@ -90,9 +90,9 @@ def test_a_message_that_is_not_finite_is_told_from_training() -> None:
     sane: Document = {"dataset": {"clients": [{"H": [[1.0]], "e": [1e305], "c": 0.0}] * 2, "x0": [0.0]}}
     attack: Document = {"attack": {"kind": "sign_flipping", "share": 0.5, "scale": 1e6}}
     simulation, report = ended(problem=sane, systems=attack)
-    attackers = simulation._setting.attackers
+    attackers = simulation.context.attackers
     assert attackers is not None
     (liar,) = attackers.clients.tolist()
-    assert simulation.divergence == f"the message of client {liar} in round 1"
+    assert simulation.facts.divergence == f"the message of client {liar} in round 1"
     assert report.extra["diverged_client"] == liar
     assert "diverged_step" not in report.extra

@@ -46,7 +46,7 @@ CASES = {"logistic": LOGISTIC, "cnn": DIGITS_CNN, "quadratic": QUADRATIC, "least
 
 def trained(document: Document, engine: str, working_bytes: int = WORKING_BYTES) -> Tensor:
     simulation = Simulation(specification(document, execution={"engine": engine}), seed=0)
-    confine(simulation._setting.problem, working_bytes)
+    confine(simulation.context.problem, working_bytes)
     while not simulation.finished:
         simulation.advance()
     return torch.cat([parameter.flatten() for parameter in simulation.model().values()])
@@ -79,9 +79,9 @@ class Noting:
 @pytest.mark.parametrize("working_bytes", [1, 20_000, 100_000])
 def test_a_stretch_holds_no_more_samples_than_the_problem_has_capacity_for(working_bytes: int) -> None:
     simulation = Simulation(specification(LOGISTIC, execution={"engine": "vectorised"}), seed=0)
-    confine(simulation._setting.problem, working_bytes)
-    problem: Any = Noting(simulation._setting.problem)
-    simulation._setting = replace(simulation._setting, problem=problem)
+    confine(simulation.context.problem, working_bytes)
+    problem: Any = Noting(simulation.context.problem)
+    simulation.context = replace(simulation.context, problem=problem)
     simulation.advance()
     assert problem.held
     for clients, steps, width in problem.held:
@@ -99,7 +99,7 @@ def test_a_stretch_holds_no_more_samples_than_the_problem_has_capacity_for(worki
 def test_auto_compiles_dense_networks_stacks_small_matrices_and_gives_convolutions_a_core_each(
     document: Document, engine: str
 ) -> None:
-    assert Simulation(specification(document), seed=0).engine == engine
+    assert Simulation(specification(document), seed=0).facts.choice.engine == engine
 
 
 WITHOUT_KERNELS = """
@@ -210,9 +210,9 @@ def test_a_rule_of_any_form_runs_alike_in_every_engine(rule: Rule, engine: str, 
 @pytest.mark.parametrize("rule", UNDECLARED, ids=lambda rule: type(rule).__name__)
 def test_a_rule_without_affine_form_is_left_to_engines_that_call_it(rule: Rule) -> None:
     simulation = Simulation(with_rule(specification(SYNTHETIC), rule), seed=0)
-    assert simulation.engine == "vectorised"
+    assert simulation.facts.choice.engine == "vectorised"
     with pytest.raises(SpecificationError) as refused:
-        check_supported("compiled", simulation._setting.algorithm, simulation._setting.problem)
+        check_supported("compiled", simulation.context.algorithm, simulation.context.problem)
     assert refused.value.pointer == "/execution/engine"
 
 

@@ -83,7 +83,7 @@ def resident_mb(file: Path, folder: Path) -> float:
         "gamma_inexactness",
         "simulated_seconds",
     }
-    assert len(simulation._clients.state()["ids"]) <= 3_000
+    assert len(simulation.state.table.state()["ids"]) <= 3_000
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

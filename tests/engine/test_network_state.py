@@ -18,6 +18,7 @@ from fedcore import ExperimentSpec, Simulation
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.core import Algorithm, ClientContext, LocalSgd, Models, Need, Rule, Vectors
 from fedcore.engine.local_program import LocalProgram
+from fedcore.engine.network_state import bind_state
 from fedcore.engine.personal import PersonalModels
 from fedcore.errors import SpecificationError
 from fedcore.models.forward import BatchStatistics
@@ -77,7 +78,7 @@ class Data:
 
     @classmethod
     def of(cls, simulation: Simulation) -> Data:
-        problem: Any = simulation._problem
+        problem: Any = simulation.context.evaluated
         held = [problem.samples(client) for client in range(2)]
         test, owners = problem.data.dataset.test, problem.data.owners
         rows = [torch.from_numpy(np.flatnonzero(owners == client)) for client in range(2)]
@@ -120,6 +121,11 @@ def mean(data: Data, states: list[Named]) -> Named:
         name: value if value.dtype == torch.int64 else data.share[0] * value + data.share[1] * states[1][name]
         for name, value in states[0].items()
     }
+
+
+def bound_problem(simulation: Simulation) -> Any:
+    state = simulation.state
+    return bind_state(simulation.context.evaluated, state.server.statistics, state.table)
 
 
 def statistics(module: nn.Module) -> Tensor:
@@ -186,7 +192,7 @@ def test_fedsam_without_perturbation_is_fedavg(policy: str, engine: str) -> None
         for algorithm in ({"kind": "fedsam", "rho": 1e-12}, {"kind": "fedavg"})
     )
     assert_close(sam.model(), plain.model(), 1e-10)
-    assert_close(sam._clients.state(), plain._clients.state(), 1e-10)
+    assert_close(sam.state.table.state(), plain.state.table.state(), 1e-10)
 
 
 class Declared(Rule):
@@ -228,11 +234,11 @@ def test_a_rule_with_gradients_of_its_own_trains_private_parameters_like_the_dec
     tables = []
     for each in (rule, other):
         simulation = Simulation(experiment({"kind": "fedavg"}, "local", execution={"engine": engine}), 0)
-        algorithm = replace(simulation._setting.algorithm, rule=each)
-        simulation._setting = replace(simulation._setting, algorithm=algorithm)
+        algorithm = replace(simulation.context.algorithm, rule=each)
+        simulation.context = replace(simulation.context, algorithm=algorithm)
         for _ in range(ROUNDS):
             simulation.advance()
-        tables.append({**simulation._clients.state(), **simulation.model()})
+        tables.append({**simulation.state.table.state(), **simulation.model()})
     assert_close(tables[0], tables[1], 1e-13)
 
 
@@ -264,15 +270,15 @@ def descend(
 
 def assert_personal(simulation: Simulation, modules: list[nn.Module], data: Data) -> None:
     """The personal models of the clients, their statistics and their accuracies are these."""
-    models = PersonalModels(simulation._setting, simulation._server, simulation._clients)
+    models = PersonalModels(simulation.context, simulation.state.server, simulation.state.table)
     theta, own = models.models(np.arange(2))
     assert own is not None
     for client, module in enumerate(modules):
-        named = simulation._problem._layout.named(theta[client])  # type: ignore[attr-defined]
+        named = simulation.context.evaluated._layout.named(theta[client])  # type: ignore[attr-defined]
         assert_close(named, parameters(module))
         torch.testing.assert_close(own[client], statistics(module), rtol=0, atol=1e-12)
     expected = [accuracy(module, samples) for module, samples in zip(modules, data.test, strict=True)]
-    found = models.accuracies(simulation._bound(simulation._problem))
+    found = models.accuracies(bound_problem(simulation))
     assert found is not None
     assert found.tolist() == pytest.approx(expected, abs=1e-15)
 
@@ -404,7 +410,7 @@ def test_statistics_of_personal_models_are_resumed_to_the_bit_and_trained_in_sha
         runs.finished(experiment({"kind": kind}, "average", execution=execution), 0)
         for execution in ({}, {"shards": 2})
     )
-    assert_close(parts._clients.state(), whole._clients.state(), 1e-14)
+    assert_close(parts.state.table.state(), whole.state.table.state(), 1e-14)
     assert_close(parts.model(), whole.model(), 1e-14)
 
 
@@ -421,11 +427,11 @@ def test_the_accuracy_on_any_samples_is_that_of_the_model_that_is_saved(policy: 
     """As the success of an attack is measured."""
     spec = experiment({"kind": "fedavg"}, policy, local={"lr": 0.5})
     simulation = runs.finished(spec, 0)
-    problem: Any = simulation._bound(simulation._problem)
+    problem: Any = bound_problem(simulation)
     test, module = problem.data.dataset.test, network(spec)
     module.load_state_dict(simulation.model())
     expected = accuracy(module, (test.features, test.labels))
-    assert problem.accuracy(simulation._server.x, test) == pytest.approx(expected, abs=1e-15)
+    assert problem.accuracy(simulation.state.server.x, test) == pytest.approx(expected, abs=1e-15)
 
 
 @dataclass(frozen=True)
@@ -516,9 +522,9 @@ def test_a_rule_whose_steps_are_zero_leaves_the_model_at_rest(policy: str, engin
         own("batch_normalised", batch_norm=policy), 1, algorithm=AtRest(), execution={"engine": engine}
     )
     simulation = Simulation(spec, 0)
-    before = simulation._server.x.clone()
+    before = simulation.state.server.x.clone()
     simulation.advance()
-    assert torch.equal(simulation._server.x, before)
+    assert torch.equal(simulation.state.server.x, before)
 
 
 def test_a_rule_that_trains_several_models_is_refused_beside_local_batch_norm() -> None:

@@ -132,7 +132,7 @@ def whole_batches(model: Document, clients: int = 1, **changes: Any) -> Experime
 
 
 def samples_of(simulation: Simulation, client: int) -> tuple[Tensor, Tensor]:
-    held = simulation._problem.samples(client)  # type: ignore[attr-defined]
+    held = simulation.context.evaluated.samples(client)  # type: ignore[attr-defined]
     return held.features, held.labels
 
 
@@ -175,7 +175,7 @@ def test_masks_are_those_of_the_keyed_stream_of_client_and_step(engine: str) -> 
 def test_averaged_batch_norm_is_that_of_plain_pytorch_averaged_over_clients(engine: str) -> None:
     spec = whole_batches(own("batch_normalised", batch_norm="average"), 2, execution={"engine": engine})
     simulation, module = Simulation(spec, 0), module_of(spec).train()
-    first, second = simulation._problem.share.tolist()
+    first, second = simulation.context.evaluated.share.tolist()
     for _ in range(2):
         states = []
         for client in range(2):
@@ -200,7 +200,7 @@ def test_local_batch_norm_is_fedbn_written_out_in_plain_pytorch(engine: str) -> 
     """Li et al. (2021), Algorithm 1: all but batch norm is averaged."""
     spec = whole_batches(own("batch_normalised", batch_norm="local"), 2, execution={"engine": engine})
     simulation, modules = Simulation(spec, 0), [module_of(spec).train() for _ in range(2)]
-    share, shared, report = simulation._problem.share, dict[str, Tensor](), simulation.advance()
+    share, shared, report = simulation.context.evaluated.share, dict[str, Tensor](), simulation.advance()
     for play in range(2):
         for client, module in enumerate(modules):
             descend(module, *samples_of(simulation, client))
@@ -313,7 +313,7 @@ def test_the_saved_model_has_the_reported_accuracy_in_plain_pytorch() -> None:
     simulation, module = Simulation(spec, 0), module_of(spec)
     report = [simulation.advance() for _ in range(2)][-1]
     module.load_state_dict(simulation.model())
-    test = simulation._problem.data.dataset.test  # type: ignore[attr-defined]
+    test = simulation.context.evaluated.data.dataset.test  # type: ignore[attr-defined]
     with torch.no_grad():
         correct = module.eval()(test.features).argmax(1) == test.labels
     assert report.test_accuracy == float(correct.double().mean())
@@ -394,7 +394,7 @@ def test_layer_norm_in_bfloat16_is_left_to_the_engines_that_can_train_it() -> No
 
     chosen = simulation("auto")
     assert chosen.advance().local_steps > 0
-    assert chosen.engine == "parallel"
+    assert chosen.facts.choice.engine == "parallel"
     with pytest.raises(SpecificationError, match=r"on a CPU with `autocast`, not layer norm; use `auto`"):
         simulation("vectorised")
 

@@ -1,8 +1,9 @@
 """Shards of a cohort: how they are divided, and that it is the same training."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,17 @@ from torch import Tensor
 
 from fedcore import ExperimentSpec, Simulation
 from fedcore.engine.assignment import Job, Result
-from fedcore.engine.shard_messages import SCORES, ShardMessage, result_of_message
+from fedcore.engine.shard_messages import (
+    SCORES,
+    ShardMessage,
+    keeps_memory,
+    message_of_scoring,
+    message_of_shard,
+    result_of_message,
+)
 from fedcore.engine.shards import split
 from fedcore.problems.supervised import Score, Scoring
+from fedcore.simulation.shard_member import ShardMember
 from fedcore.testing import runs
 from tests.builders.specifications import ALGORITHMS, QUADRATIC, SYNTHETIC, Document, merged, specification
 from tests.engine.test_asynchronous import CASES as ASYNCHRONOUS
@@ -90,8 +99,9 @@ class Elsewhere:
     """
 
     def __init__(self, run: Simulation, spec: ExperimentSpec, device: str = "cpu") -> None:
-        self.run, self.others = run, [Simulation(spec, seed=0, device=device) for _ in range(2)]
-        self.keepers: dict[int, Simulation] = {}
+        self.run = run
+        self.others = [ShardMember(Simulation(spec, seed=0, device=device)) for _ in range(2)]
+        self.keepers: dict[int, ShardMember] = {}
         """The last to train each client."""
 
     def __call__(self, shards: Sequence[Job]) -> list[Result]:
@@ -101,9 +111,13 @@ class Elsewhere:
         self.others.reverse()
         other, clients = self.others[0], shard.work.clients.tolist()
         kept = {client for client in clients if self.keepers.get(client) is other}
-        message = self.run.shard_message(shard, kept if self.run.kept_elsewhere else ())
+        message = message_to(self.run, shard, kept if keeps_memory(self.run.context.algorithm) else ())
         self.keepers |= dict.fromkeys(clients, other)
         return result_of_message(transmitted(other.answer(transmitted(message))), shard.work.local.x.device)
+
+
+def message_to(run: Simulation, shard: Job, kept: Collection[int]) -> ShardMessage:
+    return message_of_shard(shard, run.facts.choice.engine, run.state.server.adaptive_parameters, kept)
 
 
 def transmitted(message: ShardMessage) -> ShardMessage:
@@ -139,7 +153,7 @@ EACH_MESSAGE = (
 def test_a_shard_trained_elsewhere_has_the_same_bits(case: str) -> None:
     spec = specification(CASES[case], execution={"shards": 3})
     here, there = played(spec), Simulation(spec, seed=0)
-    there.train_shards = Elsewhere(there, spec)
+    there.share(Elsewhere(there, spec))
     while not there.finished:
         there.advance()
     assert there.checkpoint() == here.checkpoint()
@@ -150,7 +164,7 @@ def test_memory_that_the_other_side_keeps_is_not_sent() -> None:
     job = simulation.begin().job
     assert job is not None
     clients, memory = job.work.clients.tolist(), job.work.local.memory["control"]
-    messages = [simulation.shard_message(job, kept) for kept in (clients[:0], clients[:1], clients)]
+    messages = [message_to(simulation, job, kept) for kept in (clients[:0], clients[:1], clients)]
     sizes = [sum(value.nbytes for value in message.tensors.values()) for message in messages]
     assert [sizes[0] - size for size in sizes] == [0, memory[0].nbytes, memory.nbytes]
 
@@ -162,7 +176,7 @@ def test_shards_cross_between_devices(case: str) -> None:
     here = played(spec)
     with SimulatedDevice():
         there = Simulation(spec, seed=0, device="meta")
-        there.train_shards = Elsewhere(there, spec, "meta")
+        there.share(Elsewhere(there, spec, "meta"))
         while not there.finished:
             there.advance()
         model = final(there).cpu()
@@ -196,16 +210,16 @@ LARGE_STEPS: Document = {
 def test_a_model_scored_elsewhere_has_the_same_figures(changes: Document, shared: bool) -> None:
     """Clients that keep statistics to themselves are evaluated where these are."""
     spec = specification(LARGE_STEPS, problem=LARGE_STEPS["problem"] | changes)
-    here, there, other = (Simulation(spec, seed=0) for _ in range(3))
+    here, there, other = Simulation(spec, 0), Simulation(spec, 0), ShardMember(Simulation(spec, 0))
     sent: list[Scoring] = []
 
-    def share(_: Score, theta: Tensor, scoring: Scoring) -> Tensor:
+    def share(statistics: Tensor | None, _: Score, theta: Tensor, scoring: Scoring) -> Tensor:
         parts = scoring.divided(3)
         sent.extend(parts)
-        messages = [transmitted(there.scoring_message(theta, part)) for part in parts]
+        messages = [transmitted(message_of_scoring(theta, part, statistics)) for part in parts]
         return torch.cat([transmitted(other.answer(message)).tensors[SCORES] for message in messages])
 
-    there.share_scoring = share
+    there.share(score=lambda statistics: partial(share, statistics))
     for _ in range(2):
         ours, theirs = here.advance(), there.advance()
         assert replace(theirs, seconds=0) == replace(ours, seconds=0)

@@ -214,7 +214,7 @@ def test_candidates_are_compared_by_the_losses_of_the_current_network(policy: st
     )
     simulation = Simulation(spec, seed=0)
     losses = [simulation.advance().train_loss for _ in range(spec.rounds)]
-    share = simulation._problem.share
+    share = simulation.context.evaluated.share
     assert [share @ losses for losses in seen[1:]] == pytest.approx(losses[:-1], rel=1e-12)
 
 

@@ -34,7 +34,7 @@ def last(**changes: Any) -> Any:
 
 def by_hand(simulation: Simulation, client: int, theta: np.ndarray) -> float:
     """Accuracy on the client's own test samples, with the network written out."""
-    data = simulation._setting.problem.data  # type: ignore[attr-defined]
+    data = simulation.context.problem.data  # type: ignore[attr-defined]
     rows = torch.from_numpy(np.flatnonzero(data.owners == client))
     own = data.dataset.test.take(rows)
     first, head = theta[: 6 * 65].reshape(6, 65), theta[6 * 65 :].reshape(10, 7)
@@ -79,8 +79,8 @@ def test_without_personal_models_the_measures_are_those_of_the_servers_model() -
 def test_groups_of_clients_change_nothing() -> None:
     simulation = on_digits({"kind": "ditto"})
     problem, state = (
-        simulation._setting.problem,
-        (simulation._setting, simulation._server, simulation._clients),
+        simulation.context.problem,
+        (simulation.context, simulation.state.server, simulation.state.table),
     )
     whole = PersonalModels(*state).accuracies(problem)
     np.testing.assert_array_equal(PersonalModels(*state, together=4).accuracies(problem), whole)
@@ -88,7 +88,7 @@ def test_groups_of_clients_change_nothing() -> None:
 
 def test_fine_tuning_takes_steps_from_the_servers_model() -> None:
     simulation = on_digits({"kind": "fedavg"}, local={"batch_size": "full"}, **tuned(steps=3, lr=0.05))
-    x, problem = simulation._server.x, simulation._setting.problem
+    x, problem = simulation.state.server.x, simulation.context.problem
     for client, found in enumerate(personal_models(simulation)):
         theta = x.clone()
         for _ in range(3):

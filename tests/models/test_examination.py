@@ -164,7 +164,7 @@ class BothHeads(Loss):
 
 def test_a_loss_of_the_user_may_take_an_auxiliary_head_in_training() -> None:
     running = load(Auxiliary, loss=BothHeads())
-    problem: Any = running._setting.problem
+    problem: Any = running.context.problem
     x, test = problem.initial(), problem.data.dataset.test
     layer = nn.Linear(64, 20)
     layer.load_state_dict({name.removeprefix("dense."): value for name, value in problem.named(x).items()})
@@ -221,7 +221,7 @@ class OneHot(Loss):
 @pytest.mark.parametrize("model", [{"kind": "logistic"}, Own, {"kind": "cnn"}, {"kind": "dropout_cnn"}])
 def test_models_that_vmap_cannot_differentiate_are_trained_client_by_client(model: Any) -> None:
     running = load(model, loss=OneHot())
-    assert running.engine == "parallel"
+    assert running.facts.choice.engine == "parallel"
     assert running.advance().train_loss is not None
     document = running.spec.model_dump()
     document["execution"]["engine"] = "vectorised"

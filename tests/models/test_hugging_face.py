@@ -470,7 +470,7 @@ def test_a_network_that_vmap_cannot_differentiate_is_trained_client_by_client() 
     spec = experiment({**bloom, "parameters": 2 * RANK * WIDTH}, rounds=1, execution={"engine": "auto"})
     simulation = Simulation(spec, 0)
     problem = problem_of(simulation)
-    assert simulation.engine == "parallel"
+    assert simulation.facts.choice.engine == "parallel"
     assert not supports("vectorised", spec.build(), problem)
     runs.finished(spec, 0)
 

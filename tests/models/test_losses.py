@@ -119,7 +119,10 @@ def test_a_smoothed_run_goes_on_from_any_round_to_the_bit() -> None:
 
 
 def test_machine_code_is_for_losses_it_knows() -> None:
-    assert Simulation(specification(merged(SYNTHETIC, SMOOTHED), rounds=1), seed=0).engine == "vectorised"
+    assert (
+        Simulation(specification(merged(SYNTHETIC, SMOOTHED), rounds=1), seed=0).facts.choice.engine
+        == "vectorised"
+    )
     with pytest.raises(SpecificationError, match="without label smoothing") as refused:
         specification(merged(SYNTHETIC, SMOOTHED), execution={"engine": "compiled"})
     assert refused.value.pointer == "/execution/engine"

@@ -296,7 +296,7 @@ def test_ten_steps_are_those_of_plain_pytorch(
     given = family_model(dataset, model, policy)
     spec = ExperimentSpec.model_validate(document(dataset, given, execution={"engine": engine}))
     simulation = Simulation(spec, 0, data_dir=tmp_path, models_allowed=FACTORIES)
-    problem: Any = simulation._problem
+    problem: Any = simulation.context.evaluated
     expected = by_hand(spec, problem.data, tmp_path)
     while not simulation.finished:
         simulation.advance()
@@ -327,7 +327,7 @@ def test_a_pretrained_body_stays_and_its_head_is_trained_as_in_plain_pytorch(
     simulation = Simulation(spec, 0, data_dir=tmp_path, models_allowed=FACTORIES)
     initial = {name: value.clone() for name, value in simulation.model().items()}
     assert [*initial] == ["classifier.3.weight", "classifier.3.bias"]
-    problem: Any = simulation._problem
+    problem: Any = simulation.context.evaluated
     expected = by_hand(spec, problem.data, tmp_path)
     for name, value in published.state_dict().items():
         if not name.startswith("classifier.3"):
@@ -360,7 +360,7 @@ def test_samples_are_clipped_one_by_one_or_the_network_is_refused_beside_privacy
     without = document(dataset, given, local={"steps": None, "epochs": 1})
     plain: Any = Simulation(
         ExperimentSpec.model_validate(without), 0, data_dir=tmp_path, models_allowed=FACTORIES
-    )._problem
+    ).context.evaluated
     privacy = {"kind": "example_level", "clip_norm": 0.01, "noise_multiplier": 1.0}
     if type(plain) is not SupervisedProblem:
         with pytest.raises(SpecificationError, match="samples have no gradients of their own"):
@@ -432,7 +432,7 @@ def test_five_rounds_beat_the_majority_class(
     )
     simulation = Simulation(spec, 0, data_dir=tmp_path, models_allowed=FACTORIES)
     accuracies = [simulation.advance().test_accuracy for _ in range(5)]
-    labels = simulation._problem.data.dataset.test.labels.flatten()  # type: ignore[attr-defined]
+    labels = simulation.context.evaluated.data.dataset.test.labels.flatten()  # type: ignore[attr-defined]
     majority = float(torch.bincount(labels[labels >= 0]).max()) / int((labels >= 0).sum())
     assert accuracies[-1] is not None
     assert accuracies[-1] >= majority + 0.2

@@ -195,10 +195,10 @@ def test_an_adapter_is_trained_on_a_frozen_base_that_all_seeds_share() -> None:
     assert first.keys() == {"a", "b"}
     assert not torch.equal(first["a"], second["a"])
     report = runs[0].advance()
-    assert report.bytes_up == len(runs[0]._setting.problem.sizes) * 4 * (2 * 64 + 2 * 10)
+    assert report.bytes_up == len(runs[0].context.problem.sizes) * 4 * (2 * 64 + 2 * 10)
     module = Adapted(base)
     module.load_state_dict(runs[0].model(), strict=False)
-    test = runs[0]._setting.problem.data.dataset.test  # type: ignore[attr-defined]
+    test = runs[0].context.problem.data.dataset.test  # type: ignore[attr-defined]
     with torch.no_grad():
         right = module(test.features).argmax(1) == test.labels
     assert report.test_accuracy == pytest.approx(float(right.double().mean()), abs=1e-12)

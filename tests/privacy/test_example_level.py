@@ -52,7 +52,7 @@ def test_a_round_is_dp_sgd_written_out() -> None:
             y -= 0.1 * ((summed + 0.8 * 0.5 * noise[k]) / 200 + 0.1 * y)
         total += problem.share[client] * (y - x)
     simulation.advance()
-    found = np.concatenate([part.numpy().ravel() for part in [simulation._server.x]])
+    found = np.concatenate([part.numpy().ravel() for part in [simulation.state.server.x]])
     np.testing.assert_allclose(found, x + total, rtol=1e-9, atol=1e-12)
 
 

@@ -70,11 +70,11 @@ def largest(messages: Floats, k: int) -> Floats:
 @pytest.mark.parametrize("kind", ["mean", "median"])
 def test_the_server_combines_noisy_changes(kind: str) -> None:
     played = run_of(aggregator={"kind": kind})
-    before = played._server.x.numpy().copy()
+    before = played.state.server.x.numpy().copy()
     played.advance()
     noise = noise_of(1, len(before))
     expected = noise.mean(0) if kind == "mean" else np.median(noise, axis=0)
-    np.testing.assert_allclose(played._server.x.numpy() - before, expected, atol=1e-9)
+    np.testing.assert_allclose(played.state.server.x.numpy() - before, expected, atol=1e-9)
 
 
 @pytest.mark.parametrize("feedback", [False, True])
@@ -82,14 +82,14 @@ def test_noisy_changes_are_compressed(feedback: bool) -> None:
     """Messages are the largest entries of noisy changes; error feedback adds what they left out."""
     uplink = {"kind": "top_k", "k": 7, "error_feedback": feedback}
     played = run_of(compression={"uplink": uplink})
-    before = played._server.x.numpy().copy()
+    before = played.state.server.x.numpy().copy()
     left_out = np.zeros(len(before))
     for round in (1, 2):
         played.advance()
         meant = left_out + noise_of(round, len(before))
         sent = largest(meant, 7)
         left_out = feedback * (meant - sent)
-        after = played._server.x.numpy().copy()
+        after = played.state.server.x.numpy().copy()
         np.testing.assert_allclose(after - before, sent.mean(0), atol=1e-9)
         before = after
 
@@ -99,7 +99,7 @@ def test_clients_remember_what_they_sent_with_its_noise(uplink: Document) -> Non
     """FedDyn: the clients' states agree with the server's, which has seen noisy changes alone."""
     played = run_of(algorithm={"kind": "feddyn", "alpha": 0.1}, compression={"uplink": uplink})
     played.advance()
-    kept = played._clients.gather(np.arange(5))["gradient"].numpy()
+    kept = played.state.table.gather(np.arange(5))["gradient"].numpy()
     np.testing.assert_allclose(kept, -0.1 * noise_of(1, kept.shape[1]), atol=1e-9)
 
 

@@ -84,7 +84,7 @@ def reported(choice: str | None) -> tuple[Simulation, float, Mapping[str, Any]]:
 
 def test_rows_have_the_mean_over_the_keyed_sample_and_say_so() -> None:
     simulation, loss, extra = reported("sample")
-    data = simulation._problem.data  # type: ignore[attr-defined]
+    data = simulation.context.evaluated.data  # type: ignore[attr-defined]
     rows = data.order.sort().values
     chosen = rows[generator(3, "evaluation").choice(len(rows), SAMPLE_SIZE, replace=False)]
     model = simulation.model()

@@ -67,7 +67,7 @@ def test_the_engines_agree_on_each_and_go_on_from_a_checkpoint(name: str, files:
 
 
 def test_the_data_are_called_what_they_are(files: Path) -> None:
-    assert {simulation(name, files).data_source for name in DOCUMENTS} == {
+    assert {simulation(name, files).facts.data_source for name in DOCUMENTS} == {
         "Shakespeare (LEAF); test windows overlap training windows",
         "Sent140 (LEAF)",
         "FEMNIST (LEAF)",
@@ -80,7 +80,7 @@ def test_by_key_tests_on_what_its_clients_made(files: Path) -> None:
     Writer 3 does not train at all.
     """
     problem = {"partition": {"clients": 1, "min_samples": 4}}
-    data = simulation("femnist", files, problem=problem)._setting.problem.data  # type: ignore[attr-defined]
+    data = simulation("femnist", files, problem=problem).context.problem.data  # type: ignore[attr-defined]
     assert data.sizes.tolist() == [4]
     assert data.dataset.test.labels.tolist() == [45, 38]
 
@@ -88,7 +88,7 @@ def test_by_key_tests_on_what_its_clients_made(files: Path) -> None:
 def test_other_partitions_divide_the_same_data(files: Path) -> None:
     shared = simulation(
         "femnist", files, problem={"partition": {"kind": "iid", "clients": 4}}
-    )._setting.problem
+    ).context.problem
     assert shared.sizes.tolist() == [2] * 4
 
 
@@ -110,6 +110,6 @@ def test_a_share_of_every_clients_samples_may_be_tested_on(files: Path) -> None:
     """Twelve images of all writers on two clients: int(0.75 * 6) of each train."""
     problem = {"partition": {"kind": "iid", "clients": 2, "hold_out": 0.25}}
     shared = simulation("femnist", files, problem=problem, execution={"engine": "reference"})
-    assert shared._setting.problem.sizes.tolist() == [4, 4]
-    assert len(shared._setting.problem.data.dataset.test) == 4  # type: ignore[attr-defined]
+    assert shared.context.problem.sizes.tolist() == [4, 4]
+    assert len(shared.context.problem.data.dataset.test) == 4  # type: ignore[attr-defined]
     assert shared.advance().test_accuracy is not None

@@ -85,7 +85,7 @@ def simulation(files: Path, kind: Any, model: Any, **changes: Any) -> Simulation
 
 
 def held(running: Simulation) -> UndividedDataset:
-    problem = running._setting.problem
+    problem = running.context.problem
     assert isinstance(problem, SupervisedProblem)
     return problem.data.dataset
 
@@ -131,7 +131,7 @@ def test_a_client_on_bytes_is_plain_pytorch_on_their_numbers(name: str, files: P
     spec, (features, labels) = running.spec, numbers(running)
     assert spec.problem.model is not None
     states = []
-    problem = running._setting.problem
+    problem = running.context.problem
     assert isinstance(problem, SupervisedProblem)
     for client in range(2):
         module = build_module(spec.problem.model, (3, 32, 32), 10, 0).double().train()
@@ -165,7 +165,7 @@ def test_the_published_cnn_with_dropout_on_bytes_is_written_out_by_hand(files: P
     assert running.spec.problem.model is not None
     module = build_module(running.spec.problem.model, (3, 32, 32), 10, 0).double()
     assert isinstance(module, nn.Sequential)
-    problem, (features, labels) = running._setting.problem, numbers(running)
+    problem, (features, labels) = running.context.problem, numbers(running)
     assert isinstance(problem, SupervisedProblem)
     features, labels = features[problem.data.order], labels[problem.data.order]
     optimiser = torch.optim.SGD(module.parameters(), lr=0.1)

@@ -12,7 +12,8 @@ from fedcore import RoundReport, Simulation
 from fedcore.errors import SpecificationError
 from fedcore.simulation import checkpoint
 from fedcore.simulation.best_round import BestRound, best_round
-from fedcore.simulation.simulation import COLUMNS, advance_batch
+from fedcore.simulation.rounds import COLUMNS
+from fedcore.simulation.simulation import advance_batch
 from tests.builders.specifications import DIGITS, QUADRATIC, SYNTHETIC, Document, merged, specification
 from tests.support.networks import sized
 
@@ -111,7 +112,7 @@ def test_wherever_a_run_is_interrupted_the_same_model_is_kept(name: str) -> None
         reports.append(whole.advance())
         models.append({name: value.clone() for name, value in whole.model().items()})
     best = best_of(spec.evaluation.best_model, *reports)
-    assert whole.best == best
+    assert whole.facts.best == best
     assert best is not None
     torch.testing.assert_close(dict(whole.best_model()), models[best.round - 1], rtol=0, atol=0)
     for state in states:
@@ -119,7 +120,7 @@ def test_wherever_a_run_is_interrupted_the_same_model_is_kept(name: str) -> None
         resumed.restore(state)
         while not resumed.finished:
             resumed.advance()
-        assert resumed.best == best
+        assert resumed.facts.best == best
         torch.testing.assert_close(dict(resumed.best_model()), dict(whole.best_model()), rtol=0, atol=0)
         assert resumed.checkpoint() == whole.checkpoint()
 
@@ -128,8 +129,8 @@ def test_the_best_round_of_noisy_quadratics_is_neither_the_first_nor_the_last() 
     simulation = Simulation(specification(NOISY), 1)
     while not simulation.finished:
         simulation.advance()
-    assert simulation.best is not None
-    assert 1 < simulation.best.round < 12
+    assert simulation.facts.best is not None
+    assert 1 < simulation.facts.best.round < 12
 
 
 def test_runs_of_a_batch_keep_their_own_best_models() -> None:
@@ -142,9 +143,9 @@ def test_runs_of_a_batch_keep_their_own_best_models() -> None:
     while not together[0].finished:
         advance_batch(together)
     for one, other in zip(alone, together, strict=True):
-        assert one.best is not None
-        assert other.best is not None
-        assert one.best.round == other.best.round
+        assert one.facts.best is not None
+        assert other.facts.best is not None
+        assert one.facts.best.round == other.facts.best.round
         torch.testing.assert_close(dict(other.best_model()), dict(one.best_model()))
 
 
@@ -166,8 +167,10 @@ def test_the_choice_changes_no_bit_of_the_run(choice: str) -> None:
 def test_with_none_no_model_is_kept() -> None:
     simulation = Simulation(specification(SYNTHETIC, evaluation={"best_model": "none"}), 0)
     simulation.advance()
-    assert (simulation.best, dict(simulation.best_model())) == (None, {})
-    assert not [name for name in checkpoint.loads(simulation.checkpoint())[0] if name.startswith("best.")]
+    assert (simulation.facts.best, dict(simulation.best_model())) == (None, {})
+    assert not [
+        name for name in checkpoint.loads(simulation.checkpoint())[0] if name.startswith("best_model.")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_foreign_bytes_are_refused(data: bytes) -> None:
 
 
 def test_another_format_is_named() -> None:
-    with pytest.raises(CheckpointError, match="format 99; this version reads format 4"):
+    with pytest.raises(CheckpointError, match="format 99; this version reads format 5"):
         checkpoint.loads(save({"x": torch.zeros(2)}, {"fedq": '{"format": 99, "digest": ""}'}))
 
 

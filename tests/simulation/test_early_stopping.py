@@ -21,7 +21,7 @@ def ends(values: list[float | None], **rule: Any) -> tuple[int, StopReason] | No
     """After which of these rounds a run ends, and why."""
     watch, parsed = EarlyStoppingState(), EarlyStopping.model_validate({"metric": "test_loss", **rule})
     for round, value in enumerate(values, 1):
-        watch = EarlyStoppingState.of(watch.update(parsed, round, value).document())
+        watch = watch.update(parsed, round, value)
         if watch.reason:
             return round, watch.reason
     return None
@@ -86,7 +86,7 @@ def test_a_run_that_is_resumed_ends_in_the_same_round_in_the_same_bits() -> None
     reports: list[RoundReport] = []
     while not whole.finished:
         reports.append(whole.advance())
-    assert (reports[-1].stopped, whole.stopped) == (StopReason.PATIENCE, StopReason.PATIENCE)
+    assert (reports[-1].stopped, whole.facts.stopped) == (StopReason.PATIENCE, StopReason.PATIENCE)
     assert whole.round < 60
     assert whole.round % 3 == 0
     assert not any(report.stopped for report in reports[:-1])
@@ -97,7 +97,7 @@ def test_a_run_that_is_resumed_ends_in_the_same_round_in_the_same_bits() -> None
         second.restore(first.checkpoint())
         while not second.finished:
             second.advance()
-        assert (second.round, second.stopped) == (whole.round, whole.stopped)
+        assert (second.round, second.facts.stopped) == (whole.round, whole.facts.stopped)
         torch.testing.assert_close(second.model(), whole.model(), rtol=0, atol=0)
 
 

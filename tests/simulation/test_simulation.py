@@ -105,7 +105,7 @@ def test_the_model_is_the_one_that_was_measured() -> None:
         "1.bias": (10,),
     }
     report = list(run(specification(DIGITS)))[-1]
-    test = simulation._setting.problem.data.dataset.test  # type: ignore[attr-defined]
+    test = simulation.context.problem.data.dataset.test  # type: ignore[attr-defined]
     scores = torch.nn.functional.linear(test.features.flatten(1), model["1.weight"], model["1.bias"])
     assert report.test_accuracy == pytest.approx(float((scores.argmax(1) == test.labels).float().mean()))
 
@@ -125,7 +125,7 @@ def test_a_diverged_run_stays_so_when_it_is_restored() -> None:
     diverged = played(specification(BLOW_UP))
     restored = Simulation(specification(BLOW_UP), seed=0)
     restored.restore(diverged.checkpoint())
-    assert restored.diverged
+    assert restored.facts.diverged
     assert restored.finished
     assert restored.round == diverged.round < 50
 
@@ -185,7 +185,7 @@ class Recorder:
 def given(spec: ExperimentSpec, seed: int = 0) -> list[list[Any]]:
     """Cohorts, steps and batches of every round."""
     simulation, recorder = Simulation(spec, seed), Recorder()
-    simulation._setting = replace(simulation._setting, engine=recorder)
+    simulation.context = replace(simulation.context, engine=recorder)
     while not simulation.finished:
         simulation.advance()
     return recorder.seen
@@ -240,7 +240,7 @@ def test_a_round_does_not_depend_on_how_the_ones_before_it_were_carried_out() ->
     torch.manual_seed(0)
     restored, recorder = Simulation(specification(SYNTHETIC), seed=0), Recorder()
     restored.restore(simulation.checkpoint())
-    restored._setting = replace(restored._setting, engine=recorder)
+    restored.context = replace(restored.context, engine=recorder)
     restored.advance()
     assert recorder.seen == given(specification(SYNTHETIC))[2:3]
 
@@ -297,7 +297,7 @@ def assert_as_each_by_itself(members: Sequence[Simulation]) -> None:
         alone = Simulation(member.spec, member.seed)
         finish([alone])
         assert alone.round == member.round
-        close = 1e-10 if member.engine == "vectorised" else 0.0
+        close = 1e-10 if member.facts.choice.engine == "vectorised" else 0.0
         torch.testing.assert_close(flat(member), flat(alone), rtol=0, atol=close, equal_nan=True)
 
 
@@ -349,7 +349,7 @@ def test_members_may_be_at_different_rounds_and_leave_when_they_are_done_or_dive
     )
     assert [report.round for report in advance_batch([ahead, other, wild])] == [2, 1, 1]
     assert_as_each_by_itself([ahead, other, wild])
-    assert (ahead.diverged, other.diverged, wild.diverged) == (False, False, True)
+    assert (ahead.facts.diverged, other.facts.diverged, wild.facts.diverged) == (False, False, True)
     assert torch.isfinite(flat(other)).all()
 
 
@@ -360,7 +360,7 @@ def test_a_round_that_nobody_reaches_holds_nobody_up() -> None:
     )
     empty, full = advance_batch([nobody, somebody])
     assert empty.local_steps == 0 < full.local_steps
-    assert (nobody.batched_runs, somebody.batched_runs) == (1, 1)
+    assert (nobody.facts.batched_runs, somebody.facts.batched_runs) == (1, 1)
 
 
 @dataclass(frozen=True)
@@ -374,8 +374,8 @@ class Cubes(Rule):
 def test_a_rule_of_any_form_goes_beside_others() -> None:
     def cubing(engine: str) -> Simulation:
         simulation = Simulation(specification(SHORT, execution={"engine": engine}), seed=0)
-        algorithm = replace(simulation._setting.algorithm, rule=Cubes())
-        simulation._setting = replace(simulation._setting, algorithm=algorithm)
+        algorithm = replace(simulation.context.algorithm, rule=Cubes())
+        simulation.context = replace(simulation.context, algorithm=algorithm)
         return simulation
 
     members = [
@@ -390,7 +390,7 @@ def test_a_rule_of_any_form_goes_beside_others() -> None:
 def test_large_data_sets_are_joined_only_where_they_are_the_same() -> None:
     def problems(seeds: Sequence[int]) -> list[Any]:
         specs = [specification(SYNTHETIC, problem={"dataset": {"seed": seed}}) for seed in seeds]
-        return [Simulation(spec, seed)._setting.problem for seed, spec in enumerate(specs)]
+        return [Simulation(spec, seed).context.problem for seed, spec in enumerate(specs)]
 
     same, others = problems((0, 0)), problems((0, 1))
     assert len({problem.kind for problem in others}) == 1
@@ -426,6 +426,6 @@ def test_the_size_of_the_batch_is_remembered() -> None:
     members = [Simulation(specification(SYNTHETIC), seed) for seed in (0, 1)]
     advance_batch(members)
     restored = Simulation(specification(SYNTHETIC), seed=0)
-    assert restored.batched_runs == 1
+    assert restored.facts.batched_runs == 1
     restored.restore(members[0].checkpoint())
-    assert (members[0].batched_runs, restored.batched_runs) == (2, 2)
+    assert (members[0].facts.batched_runs, restored.facts.batched_runs) == (2, 2)

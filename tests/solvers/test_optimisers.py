@@ -238,9 +238,9 @@ def test_an_algorithm_says_whether_it_divides_by_the_normaliser(kind: str) -> No
 def test_machine_code_is_for_plain_sgd(local: Document) -> None:
     # So short a run is not measured.
     simulation = Simulation(specification(SYNTHETIC, local=local, rounds=1), seed=0)
-    assert simulation.engine == "vectorised"
+    assert simulation.facts.choice.engine == "vectorised"
     with pytest.raises(SpecificationError) as refused:
-        check_supported("compiled", simulation._setting.algorithm, simulation._setting.problem)
+        check_supported("compiled", simulation.context.algorithm, simulation.context.problem)
     assert refused.value.pointer == "/execution/engine"
 
 

@@ -163,7 +163,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "the original scheme for operator splitting": (
         {"algorithm": {"kind": "fedsplit"}, "participation": {"weighting": "original"}},
         "/participation/weighting",
-        "not sum to 1",
+        "average of the clients",
     ),
     "weights for an algorithm that finds its own": (
         {"algorithm": {"kind": "fedaware"}, "participation": {"weighting": "uniform"}},

@@ -242,9 +242,9 @@ def test_the_aggregate_of_the_honest_is_at_no_distance_from_their_mean() -> None
     simulation = Simulation(
         specification(base, systems=attacked("inner_product", epsilon=1e-300), evaluation=evaluation), 1
     )
-    before = simulation._server.x.clone()
+    before = simulation.state.server.x.clone()
     row = simulation.advance()
-    move = float((simulation._server.x - before).norm())
+    move = float((simulation.state.server.x - before).norm())
     # direction = (6/8) honest mean: the distance is a third of the direction's length.
     assert row.extra["distance_to_honest_mean"] == pytest.approx(move / 3, rel=1e-9)
 

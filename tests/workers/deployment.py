@@ -264,8 +264,8 @@ def assert_undisturbed(deployment: Deployment, run: RunRecord, shards: int | Non
             stored = load(file.read())
         assert stored.keys() == expected.keys()
         assert all(torch.equal(stored[name], expected[name]) for name in expected)
-    assert simulation.best is not None
-    assert simulation.best.document().items() <= run.provenance["best_model"].items()
+    assert simulation.facts.best is not None
+    assert simulation.facts.best.document().items() <= run.provenance["best_model"].items()
 
 
 def _measures(row: StoredRound | RoundReport) -> tuple[Any, ...]:

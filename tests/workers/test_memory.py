@@ -18,11 +18,11 @@ from safetensors.torch import load
 
 from fedcore import ExperimentSpec
 from fedcore.engine import vectorised
-from fedcore.platform.out_of_memory import MEMORY_DIVISOR
 from fedcore.platform.store import Database, Status, experiments, recovery, runs
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.tables import RunRecord
 from fedcore.settings import Settings
+from fedcore.simulation.out_of_memory import MEMORY_DIVISOR
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
 from tests.builders.claims import ATTEMPTS, claim, claimant, finish, lose

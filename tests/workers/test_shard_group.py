@@ -20,11 +20,13 @@ from torch import Tensor
 from fedcore import ExperimentSpec, Simulation
 from fedcore.engine.assignment import Job, Result
 from fedcore.engine.shard_messages import SCORES, ShardMessage
+from fedcore.engine.shards import Sharded
 from fedcore.platform.store import Database, Status, experiments, groups, open_database
 from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.groups import Membership
 from fedcore.platform.store.leases import Claim
 from fedcore.platform.store.tables import RunRecord
+from fedcore.simulation.shard_member import ShardMember
 from tests.builders.claims import LEASE_S, claim, claimant
 from tests.builders.experiments import submit
 from tests.builders.specifications import merged, specification
@@ -187,13 +189,13 @@ def helper(
     database: Database,
     member: Membership,
     ended: threading.Event,
-    loaded: Simulation | None = None,
+    loaded: ShardMember | None = None,
     pacing: GroupPacing = PACING,
 ) -> threading.Thread:
     arguments = (
         database,
         member,
-        lambda: loaded or simulated(member.run),
+        lambda: loaded or ShardMember(simulated(member.run)),
         LEASE_S,
         ended.is_set,
         pacing,
@@ -203,8 +205,8 @@ def helper(
     return thread
 
 
-class Watched(Simulation):
-    """A member's run, which counts the batches that it scores."""
+class Watched(ShardMember):
+    """A member, which counts the batches that it scores."""
 
     scored = 0
 
@@ -218,7 +220,7 @@ def test_members_help_to_evaluate(database: Database, caplog: pytest.LogCaptureF
     caplog.set_level("INFO")
     write(database, experiments.create, NewExperiment(specification(LARGE_STEPS), owner="local"))
     held = claim(database, "leader")
-    alone, watched = simulated(held), Watched(ExperimentSpec.model_validate(held.spec), seed=0)
+    alone, watched = simulated(held), Watched(Simulation(ExperimentSpec.model_validate(held.spec), seed=0))
     ended = threading.Event()
     with group(database, held) as simulation:
         helping = helper(database, seated(database, "healthy"), ended, watched)
@@ -231,11 +233,11 @@ def test_members_help_to_evaluate(database: Database, caplog: pytest.LogCaptureF
     assert watched.scored > 0
 
 
-class Keeping(Simulation):
-    """A member's run, which notes whose memory comes with its shards."""
+class Keeping(ShardMember):
+    """A member, which notes whose memory comes with its shards."""
 
     def __init__(self, spec: ExperimentSpec) -> None:
-        super().__init__(spec, seed=0)
+        super().__init__(Simulation(spec, seed=0))
         self.sent: dict[int, bool] = {}
         """By client that it has trained in this round."""
         self.trained: set[int] = set()
@@ -260,11 +262,14 @@ class Rounds:
     """Rounds of a group's run, and of the same run by itself."""
 
     def __init__(self, simulation: Simulation, alone: Simulation) -> None:
-        self.simulation, self.alone, self.train = simulation, alone, simulation.train_shards
+        self.simulation, self.alone = simulation, alone
+        engine = simulation.context.engine
+        assert isinstance(engine, Sharded)
+        self.train = engine.train
         self.cohort: list[int] = []
         self.last: dict[int, Keeping | None] = {}
         """The member that was the last to train a client; None if the leader was."""
-        simulation.train_shards = self._observed
+        simulation.share(self._observed)
 
     def play(self, members: Sequence[Keeping]) -> None:
         """Play rounds until each member was spared memory and was sent memory again."""
@@ -454,7 +459,7 @@ def test_a_member_leaves_a_worker_that_does_not_know_its_secret(database: Databa
         answering = threading.Thread(target=answer)
         answering.start()
         with pytest.raises(PeerLostError, match="does not know the secret"):
-            serve(database, member, lambda: simulated(held), LEASE_S, lambda: False, PACING)
+            serve(database, member, lambda: ShardMember(simulated(held)), LEASE_S, lambda: False, PACING)
         answering.join()
     assert read(database, groups.members, held) == {}
 
@@ -466,7 +471,7 @@ def test_a_member_that_cannot_connect_gives_its_seat_back(database: Database) ->
     member = seated(database, "idle")
     pacing = GroupPacing(look_s=0.02, connect_s=0.2)
     with pytest.raises(PeerLostError):
-        serve(database, member, lambda: simulated(held), LEASE_S, lambda: False, pacing)
+        serve(database, member, lambda: ShardMember(simulated(held)), LEASE_S, lambda: False, pacing)
     assert read(database, groups.members, held) == {}
 
 

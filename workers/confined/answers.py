@@ -75,7 +75,7 @@ class _Choice(_Answer):
     instead_of: _Word | None = None
 
 
-class RunState(_Answer):
+class ReportedState(_Answer):
     """State of a run between rounds."""
 
     round: _Count
@@ -108,7 +108,7 @@ class _Report(_Answer):
 
 
 class _State(_Answer):
-    state: RunState
+    state: ReportedState
 
 
 class _Round(_State):
@@ -222,12 +222,12 @@ class PreparedSpecification(NamedTuple):
     estimates: list[RunEstimate]
 
 
-def state_of(fields: dict[str, Any], *, restored: bool = False) -> RunState:
+def state_of(fields: dict[str, Any], *, restored: bool = False) -> ReportedState:
     """The state in an answer; if it was to be `restored`, CheckpointError may be raised, too."""
     return _answered(_State, fields, restored=restored).state
 
 
-def round_of(fields: dict[str, Any]) -> tuple[RoundReport, RunState]:
+def round_of(fields: dict[str, Any]) -> tuple[RoundReport, ReportedState]:
     """The report in an answer, and the state after it."""
     answer = _answered(_Round, fields)
     return RoundReport(**answer.report.model_dump()), answer.state

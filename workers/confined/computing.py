@@ -25,8 +25,8 @@ from fedcore.block import Block
 from fedcore.data.uploaded import LocalDatasetStorage
 from fedcore.engine.choice import EngineChoice
 from fedcore.errors import CheckpointError, DataUnavailableError, SpecificationError
-from fedcore.platform.out_of_memory import is_out_of_memory
 from fedcore.settings import settings
+from fedcore.simulation.out_of_memory import is_out_of_memory
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec.components import FAMILIES, find_outermost
 from fedcore.spec.engines import facts_about
@@ -35,6 +35,7 @@ from fedcore.testing.subject import subject_of
 from fedcore.user_traceback import MAX_LENGTH, user_traceback
 from fedq.planning.estimates import RunEstimate, estimate_runs
 from fedq.validation_errors import MAX_FLAWS, errors_of
+from workers.confined.answers import ReportedState
 from workers.confined.limits import BUNDLE, UPLOADS
 from workers.confined.protocol import Channel, Message
 
@@ -187,20 +188,9 @@ class Computing:
         return self._simulation
 
     def _state(self) -> dict[str, Any]:
-        simulation = self._run
-        return {
-            "round": simulation.round,
-            "diverged": simulation.diverged,
-            "divergence": simulation.divergence,
-            "stopped": simulation.stopped,
-            "choice": simulation.choice.document(),
-            "memory_divisor": simulation.memory_divisor,
-            "precision": simulation.spec.precision,
-            "data_source": simulation.data_source,
-            "data_sha256": simulation.data_sha256,
-            "noise_multiplier": simulation.noise_multiplier,
-            "best": None if simulation.best is None else simulation.best.document(),
-        }
+        known = asdict(self._run.facts)
+        known["choice"] = self._run.facts.choice.document()
+        return {name: known[name] for name in ReportedState.model_fields}
 
     def _described(self, error: BaseException) -> dict[str, Any]:
         """The error for the other side, which raises one of the same meaning."""

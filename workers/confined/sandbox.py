@@ -24,8 +24,8 @@ import psutil
 
 from fedcore import bundles
 from fedcore.errors import BusyError, StaleLeaseError, UserCodeError
-from fedcore.platform.out_of_memory import oom_kill_count
 from fedcore.settings import Settings
+from fedcore.simulation.out_of_memory import oom_kill_count
 from workers.confined.confinement import ConfinementError, chosen_confinement, server_command
 from workers.confined.limits import BUNDLE, ENDED, MAX_PROCESSES, UPLOADS
 from workers.confined.protocol import WITH_DATA, Channel, Message

@@ -11,12 +11,13 @@ from safetensors.torch import load
 from torch import Tensor
 
 from fedcore.engine.choice import EngineChoice
-from fedcore.platform.out_of_memory import MEMORY_DIVISOR
 from fedcore.platform.provenance import ENGINE_CHOICE
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.best_round import BestRound
+from fedcore.simulation.computed_run import ComputedRun, RunFacts
+from fedcore.simulation.out_of_memory import MEMORY_DIVISOR
 from fedcore.simulation.report import RoundReport
-from workers.confined.answers import RunState, expect_data_alone, round_of, state_of
+from workers.confined.answers import ReportedState, expect_data_alone, round_of, state_of
 from workers.confined.protocol import Message, ProtocolError
 from workers.confined.sandbox import Sandbox
 
@@ -24,19 +25,14 @@ MAX_NAME_LENGTH = 1_000
 """Maximum length of the name of a parameter."""
 
 
-class ConfinedSimulation:
+class ConfinedSimulation(ComputedRun):
     """One run of a bundle; `close` ends its computing process.
 
-    Its attributes are those of `Simulation`, as of the last answer. Every answer is checked before it is
-    used. Errors of the bundle are UserCodeError; errors of the specification, the data, the checkpoint and
-    of memory are the same as of `Simulation`. Once `is_lost`, the computing process is ended, and what
-    waits for it raises StaleLeaseError.
+    Every answer is checked before it is used. Errors of the
+    bundle are UserCodeError; errors of the specification, the data, the checkpoint and of memory are the
+    same as of `Simulation`. Once `is_lost`, the computing process is ended, and what waits for it raises
+    StaleLeaseError.
     """
-
-    batched_runs = 1
-    benefits_from_batching = False
-    chance_accuracy = None
-    """Unknown: the labels are on the other side."""
 
     def __init__(
         self,
@@ -70,9 +66,9 @@ class ConfinedSimulation:
             raise
 
     @property
-    def finished(self) -> bool:
-        """True if all rounds are done, or the run has diverged or was stopped early."""
-        return self.diverged or self.stopped is not None or self.round >= self._claim.rounds
+    def facts(self) -> RunFacts:
+        """As of the last answer, without the accuracy of chance: the labels are on the other side."""
+        return self._facts
 
     def advance(self) -> RoundReport:
         """Play the next round and report it, with the time that it took here."""
@@ -128,14 +124,13 @@ class ConfinedSimulation:
     def _request(self, fields: Mapping[str, Any], data: bytes = b"") -> Message:
         return self._session.request(fields, self._round_s, data)
 
-    def _take(self, state: RunState, round: int | None) -> None:
+    def _take(self, state: ReportedState, round: int | None) -> None:
         """Note the state after `round`; None: after any."""
         choice = EngineChoice.of(state.choice.model_dump())
         if choice is None or state.round > self._claim.rounds or round not in (None, state.round):
             raise ProtocolError("the bundle's process reported a round or an engine that cannot be")
-        self.choice, self.engine = choice, choice.engine
-        self.round, self.diverged, self.stopped = state.round, state.diverged, state.stopped
-        self.divergence, self.memory_divisor = state.divergence, state.memory_divisor
-        self.precision, self.noise_multiplier = state.precision, state.noise_multiplier
-        self.data_source, self.data_sha256 = state.data_source, state.data_sha256
-        self.best = None if state.best is None else BestRound(**state.best.model_dump())
+        known = state.model_dump() | {
+            "choice": choice,
+            "best": None if state.best is None else BestRound(**state.best.model_dump()),
+        }
+        self._facts = RunFacts(rounds=self._claim.rounds, **known)

@@ -160,7 +160,7 @@ def _await(flow: Flow, state: RoundState, queue: EventQueue, plan: Callable[[Ids
 
 
 def _form_tiers(context: RunContext, state: RoundState, count: int) -> Tiers:
-    timing = estimate_timing(context, state.traffic, 1, np.arange(len(context.problem.share)))
+    timing = estimate_timing(context.draws, state.traffic, 1, np.arange(len(context.problem.share)))
     return Tiers.by_latency(timing.total, count, state.server.x, state.server.statistics)
 
 
@@ -168,7 +168,7 @@ def _plan(context: RunContext, traffic: Traffic, clients: Ids, received: Ids, nu
     """The work of `clients` [M] that start in step `number` with `received` [M] bytes, and its duration."""
     systems = context.spec.systems
     work, _ = plan_work(context.spec.local, systems, context.problem.sizes, clients, context.seed, number)
-    speed = speed_of(context, clients, received, traffic.up(1), 1 + (received > 0))
+    speed = speed_of(context.draws, clients, received, traffic.up(1), 1 + (received > 0))
     return Planned(work, speed.seconds(np.array([item.steps for item in work], np.int64)))
 
 

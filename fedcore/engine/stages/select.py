@@ -45,7 +45,7 @@ class Select(RoundStage):
             answers = None if answer is None else _answers(context, x, candidates.clients, answer)
             return select(scheme, candidates, answers, server.own[self.name], facts, context.seed)
 
-        selected = select_cohort(context, server.seconds, state.traffic, flow.number, choose)
+        selected = select_cohort(context.draws, server.seconds, state.traffic, flow.number, choose)
         if "loss" in scheme.observes():
             losses = lowest_losses(context.problem, context.algorithm.models, x, selected.clients)
             selected = replace(selected, losses=losses)

@@ -74,7 +74,7 @@ class CoupledAudit(Simulation):
         self._privacy, self._run = spec.privacy, private_run(spec)
         self._last = min(rounds, spec.rounds)
         self.neighbours: Neighbours = self._privacy.neighbours(self._run)
-        self._fresh, self._undisturbed = self.checkpoint(), self._setting
+        self._fresh, self._undisturbed = self.checkpoint(), self.context
         self._tape = Tape()
 
     def violations(self, chosen: Sequence[Canary] | None = None) -> list[Violation]:
@@ -135,7 +135,9 @@ class CoupledAudit(Simulation):
         privacy, run = self._privacy, self._run
         if privacy.noise_of_rounds(2) != Privacy.noise_of_rounds(privacy, 2):
             return  # rounds share noise: all are compared together
-        state = self._undisturbed.algorithm.aggregator.start(self._first_model)
+        state = self._undisturbed.algorithm.aggregator.start(
+            self.state.server.x[: self.context.evaluated.dim]
+        )
         releases = privacy.released(run, state).values()
         declared = sum((each.sensitivity / each.deviation) ** 2 for each in releases) ** -0.5
         ratio = privacy.releases(privacy.noise(run), run, 1)[0].ratio
@@ -163,7 +165,7 @@ class CoupledAudit(Simulation):
 
     def _play(self, world: World, client: int, tape: Tape) -> Tape:
         self.restore(self._fresh)
-        self._tape, self._setting = tape, self._setting_of(world, client, tape)
+        self._tape, self.context = tape, self._context_of(world, client, tape)
         with _coupled_orders(tape, client) if world.absent or tape.history is None else nullcontext():
             while self.round < self._last and not self.finished:
                 tape.round = self.round + 1
@@ -176,24 +178,25 @@ class CoupledAudit(Simulation):
     def _see_state(self, tape: Tape, client: int) -> None:
         """Note all that a checkpoint stores, apart from what the client itself keeps."""
         tensors, manifest = checkpoint.loads(self.checkpoint())
-        rows = {name: value for name, value in tensors.items() if name.startswith("clients.rows.")}
-        for place, other in enumerate(tensors["clients.ids"].tolist()):
+        rows = {name: value for name, value in tensors.items() if name.startswith("table.rows.")}
+        for place, other in enumerate(tensors["table.ids"].tolist()):
             for name, value in rows.items() if other != client else ():
-                tape.see(f"kept {name.removeprefix('clients.rows.')} of client {other}", value[place])
+                tape.see(f"kept {name.removeprefix('table.rows.')} of client {other}", value[place])
         # Who took part and how long it took is the server's own, unless that is not trusted.
         private = {"clock", "seconds"} if self._privacy.replaces_aggregator else set()
-        server = manifest.pop("server")
-        for name, content in {**manifest, **server}.items():
-            if name not in {*private, "engine", "early_stopping", "batched_runs"}:
+        state = manifest.pop("state")
+        server = state.pop("server")["fields"]
+        for name, content in {**manifest, **state, **server}.items():
+            if name not in {*private, "engine", "early_stopping", "batched_runs", "table", "traffic"}:
                 tape.see(name, content)
         for name, value in {
             **tensors,
             **{f"model {name}": value for name, value in self.model().items()},
         }.items():
-            if not name.startswith(("clients.", "traffic.")):
-                tape.see(name, value)
+            if not name.startswith(("table.", "traffic.")):
+                tape.see(name.removeprefix("server."), value)
 
-    def _setting_of(self, world: World, client: int, tape: Tape) -> RunContext:
+    def _context_of(self, world: World, client: int, tape: Tape) -> RunContext:
         setting, privacy = self._undisturbed, self._privacy
         clips, algorithm = privacy.clips_samples, setting.algorithm
         problem = problem_of(setting.problem, world, client, one_sample=clips)

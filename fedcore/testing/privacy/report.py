@@ -205,7 +205,7 @@ class CanaryGame(Simulation):
             models_allowed=models_allowed,
         )
         self._mechanism, self._facts = spec.privacy, private_run(spec)
-        x = self._first_model
+        x = self.state.server.x[: self.context.evaluated.dim]
         self._count = _room(count, len(x))
         drawn = torch.from_numpy(generator(seed, DIRECTIONS).standard_normal((self._count, len(x)))).to(x)
         if len(x) < MANY_DIMENSIONS * self._count:
@@ -213,9 +213,9 @@ class CanaryGame(Simulation):
         self._directions = drawn / drawn.norm(dim=1, keepdim=True)
         self._included = generator(seed, COINS).random(self._count) < 0.5
         self._scores = x.new_zeros(self._count)
-        algorithm = self._setting.algorithm
+        algorithm = self.context.algorithm
         aggregator = with_combine(algorithm.aggregator, partial(self._combine))
-        self._setting = replace(self._setting, algorithm=replace(algorithm, aggregator=aggregator))
+        self.context = replace(self.context, algorithm=replace(algorithm, aggregator=aggregator))
 
     def play(self) -> GuessedCanaries:
         """Play all rounds, and guess."""

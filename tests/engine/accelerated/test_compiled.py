@@ -89,14 +89,14 @@ def test_a_run_that_diverges_shows() -> None:
     )
     while not simulation.finished:
         simulation.advance()
-    assert simulation.engine == "compiled"
-    assert simulation.diverged
+    assert simulation.facts.choice.engine == "compiled"
+    assert simulation.facts.diverged
 
 
 def test_auto_takes_it_where_it_can() -> None:
-    assert Simulation(specification(SYNTHETIC), seed=0).engine == "compiled"
-    assert Simulation(specification(QUADRATIC), seed=0).engine == "vectorised"
-    assert Simulation(specification(SYNTHETIC, **MLP), seed=0).engine == "compiled"
+    assert Simulation(specification(SYNTHETIC), seed=0).facts.choice.engine == "compiled"
+    assert Simulation(specification(QUADRATIC), seed=0).facts.choice.engine == "vectorised"
+    assert Simulation(specification(SYNTHETIC, **MLP), seed=0).facts.choice.engine == "compiled"
 
 
 @pytest.mark.parametrize("document", [QUADRATIC, DIGITS_CNN])

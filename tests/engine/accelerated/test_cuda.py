@@ -86,7 +86,7 @@ def test_a_run_stopped_and_resumed_ends_in_the_same_bits(name: EngineName) -> No
 def test_machine_code_is_made_for_cpus_and_auto_does_without() -> None:
     with pytest.raises(SpecificationError, match="`compiled` is made for"):
         Simulation(specification(SYNTHETIC, **engine("compiled")), 3, device="cuda")
-    assert simulated(specification(SYNTHETIC, **engine("auto")), "cuda").engine in ON_GPUS
+    assert simulated(specification(SYNTHETIC, **engine("auto")), "cuda").facts.choice.engine in ON_GPUS
 
 
 @pytest.mark.parametrize("name", ON_GPUS)

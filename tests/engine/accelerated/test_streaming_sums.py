@@ -32,7 +32,7 @@ def simulated(**changes: Any) -> Simulation:
 
 
 def job_of(simulation: Simulation, *, each: bool) -> Job:
-    opened = open_round(simulation._setting, simulation._state, 1, each=each)
+    opened = open_round(simulation.context, simulation.state, 1, each=each)
     assert opened.job is not None
     return opened.job
 

@@ -190,11 +190,11 @@ def test_where_nothing_depends_on_the_training_clients_steps_and_bytes_are_exact
         ),
         (
             {"systems": SPEEDS, "asynchrony": {"kind": "fedat", "tiers": 2}},
-            "bytes and steps are estimates: clients of an asynchronous run are drawn as in a synchronous one",
+            "bytes and steps are estimates: asynchronous clients are taken to arrive at once",
         ),
         (
             {"systems": SPEEDS, "asynchrony": {"kind": "fedbuff", "concurrency": 4, "buffer": 4}},
-            "bytes and steps are estimates: clients of an asynchronous run are drawn as in a synchronous one",
+            "bytes and steps are estimates: asynchronous clients are taken to arrive at once",
         ),
         (
             {"problem": {"partition": {"kind": "dirichlet", "alpha": 0.5, "clients": 20}}},

@@ -179,9 +179,9 @@ def test_clients_of_a_kept_data_set_may_be_sampled_or_divided(
         "rounds": 1,
     }
     simulation = Simulation(ExperimentSpec.model_validate(document), 0, data_dir=tmp_path)
-    assert simulation._setting.problem.sizes.tolist() == sizes
-    assert simulation.data_sha256 == block["content"]["digest"]
-    assert simulation.data_source == f"local (sha256 {block['content']['digest']})"
+    assert simulation.context.problem.sizes.tolist() == sizes
+    assert simulation.facts.data_sha256 == block["content"]["digest"]
+    assert simulation.facts.data_source == f"local (sha256 {block['content']['digest']})"
 
 
 def test_a_partition_by_class_of_data_that_name_clients_is_refused(tmp_path: Path) -> None:

@@ -403,7 +403,7 @@ def test_stored_values_are_the_clients_own() -> None:
     problem = QUADRATIC["problem"]["dataset"]
     x = np.array(problem["x0"])
     simulation.advance()
-    norms = simulation._server.own["select"]["update_norm"]
+    norms = simulation.state.server.own["select"]["update_norm"]
     expected = [
         np.linalg.norm(0.05 * (np.array(client["H"]) @ x - np.array(client["e"])))
         for client in problem["clients"]
@@ -466,6 +466,6 @@ def test_norms_of_changes_are_known_where_changes_are_only_summed() -> None:
         simulation = Simulation(spec, seed=0)
         for _ in range(2):
             simulation.advance()
-        kept.append(simulation._server.own["select"]["update_norm"])
+        kept.append(simulation.state.server.own["select"]["update_norm"])
     np.testing.assert_allclose(kept[0], kept[1], rtol=1e-9)
     assert (kept[0] > 0).any()

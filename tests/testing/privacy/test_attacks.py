@@ -95,7 +95,7 @@ def test_attacks_do_no_better_than_is_accounted_for(cell: str) -> None:
 def sample_histories(document: Document, seeds: range, *, present: bool) -> Floats:
     """[runs, rounds x steps] of a client of one step in an epoch: what its model moves by, over the noise."""
     simulation = Simulation(ExperimentSpec.model_validate(document), 0)
-    start, setting = simulation.checkpoint(), simulation._setting
+    start, setting = simulation.checkpoint(), simulation.context
     problem, privacy = setting.problem, simulation.spec.privacy
     assert privacy is not None
     sent = torch.zeros(problem.dim, dtype=torch.float64)
@@ -105,12 +105,12 @@ def sample_histories(document: Document, seeds: range, *, present: bool) -> Floa
     found = []
     for seed in seeds:
         simulation.restore(start)
-        simulation._setting = replace(setting, seed=seed)
-        before, moved = simulation._server.x.clone(), []
+        simulation.context = replace(setting, seed=seed)
+        before, moved = simulation.state.server.x.clone(), []
         while not simulation.finished:
             simulation.advance()
-            moved.append(float((before - simulation._server.x)[0]) * 2 / deviation)
-            before = simulation._server.x.clone()
+            moved.append(float((before - simulation.state.server.x)[0]) * 2 / deviation)
+            before = simulation.state.server.x.clone()
         found.append(moved)
     return np.array(found)
 

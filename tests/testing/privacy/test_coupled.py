@@ -19,7 +19,7 @@ from fedcore.privacy.accounting import GaussianRelease
 from fedcore.privacy.client_level import NOISE, ClientLevelPrivacy, PrivateMean, clip, standard_normal
 from fedcore.privacy.local import LocalPrivacy, NoisyChanges
 from fedcore.problems.gradients import SampleClipping
-from fedcore.simulation import simulation as simulations
+from fedcore.simulation import rounds as simulated_rounds
 from fedcore.testing.privacy.comparison import Violation
 from fedcore.testing.privacy.coupled import CoupledAudit
 from fedcore.testing.privacy.worlds import ZERO, Canary, World, list_canaries
@@ -517,7 +517,7 @@ def test_state_of_the_server_that_is_made_of_raw_changes_is_found(
             state = replace(state, server=replace(state.server, optimiser=optimiser))
         return state, cost
 
-    monkeypatch.setattr(simulations, "close_round", leaking)
+    monkeypatch.setattr(simulated_rounds, "close_round", leaking)
     assert "differs: optimiser.raw" in what(audit(spec_of(private(kind))))
 
 
@@ -534,7 +534,7 @@ def test_personal_models_of_others_that_follow_raw_changes_are_found(monkeypatch
             table.scatter(clients, {name: rows + mean for name, rows in kept.items()})
         return done
 
-    monkeypatch.setattr(simulations, "close_round", leaking)
+    monkeypatch.setattr(simulated_rounds, "close_round", leaking)
     spec = spec_of(private("client_level"), {"algorithm": {"kind": "ditto"}})
     assert "differs: kept personal of client" in what(audit(spec))
 

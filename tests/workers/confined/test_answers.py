@@ -183,7 +183,7 @@ def advanced(answer: Document) -> None:
             assert all(
                 0 <= count < 2**63 for count in (report.local_steps, report.bytes_up, report.bytes_down)
             )
-            json.dumps(simulation.choice.document(), allow_nan=False)
+            json.dumps(simulation.facts.choice.document(), allow_nan=False)
 
 
 @examples(max_examples=200)

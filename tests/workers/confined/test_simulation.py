@@ -104,9 +104,12 @@ def test_reports_checkpoints_and_models_have_the_same_bits_and_resume_at_every_r
         other.restore(state)
     facts = ("round", "diverged", "finished", "stopped", "engine", "choice", "precision", "data_source")
     assert [getattr(other, fact) for fact in facts] == [getattr(alone, fact) for fact in facts]
-    assert (other.data_sha256, other.memory_divisor) == (alone.data_sha256, alone.memory_divisor)
+    assert (other.facts.data_sha256, other.facts.memory_divisor) == (
+        alone.facts.data_sha256,
+        alone.facts.memory_divisor,
+    )
     assert save(other.model()) == save(alone.model())
-    assert (other.best, save(other.best_model())) == (alone.best, save(dict(alone.best_model())))
+    assert (other.facts.best, save(other.best_model())) == (alone.facts.best, save(dict(alone.best_model())))
     other.close()
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedcore.platform.out_of_memory import is_out_of_memory, oom_kill_count, user_message
+from fedcore.simulation.out_of_memory import is_out_of_memory, oom_kill_count, user_message
 
 SHORTAGES = (
     MemoryError(),
