@@ -42,7 +42,7 @@ LEAST_ROUNDS = 4
 """Rounds that are played for each arm, if they have no more clients than its share."""
 
 
-class Played(NamedTuple):
+class RunCounts(NamedTuple):
     """Counts over all rounds of a run; of rounds that were not played, as many as in the later ones of those
     that were.
     """
@@ -99,7 +99,7 @@ class PlannedRun:
         local = spec.local.epochs, spec.local.steps, spec.local.batch_size
         sizes = [(one[1:], one.size(links[one.way], word)) for one in self.messages]
         clients = draws.sizes.tobytes(), draws.share.tobytes()
-        return spec.rounds, type(spec.participation), *blocks, *local, word, *sizes, *clients
+        return spec.rounds, *blocks, *local, word, *sizes, *clients
 
     @property
     def steady(self) -> bool:
@@ -114,13 +114,12 @@ class PlannedRun:
         if not scheme.selects():
             return candidates
         if answer is None and not scheme.observes():
-            return select(
-                scheme, candidates, None, scheme.start_state(len(facts.share)), facts, self.draws.seed
-            )
+            state = scheme.start_state(len(facts.share))
+            return select(scheme, candidates, None, state, facts, self.draws.seed)
         order = random.generator(self.draws.seed, "planned selection", facts.round).permutation(count)
         return candidates[order < getattr(scheme, "clients_per_round", count)]
 
-    def play(self, most_rounds: int, most_clients: int) -> Played:
+    def play(self, most_rounds: int, most_clients: int) -> RunCounts:
         """Play and count up to `most_rounds`, and none after `most_clients` clients have been drawn."""
         spec, clients = self.draws.spec, len(self.draws.sizes)
         rounds, traffic = spec.rounds, Traffic(self.messages, self.algorithm, clients, word_bytes(spec))
@@ -149,10 +148,10 @@ class PlannedRun:
         reached = clients * (1 - away ** (rounds / played))
         in_full = 0 if scale > 1 else rounds if self.steady else played
         arrived, steps, samples, batches, up, down = totals.tolist()
-        return Played(arrived, steps, samples, batches, up, down, reached, drawn, asked, in_full)
+        return RunCounts(arrived, steps, samples, batches, up, down, reached, drawn, asked, in_full)
 
     def _count(self, cohort: SelectedCohort, traffic: Traffic, number: int) -> tuple[float, ...]:
-        """The counts of a round, in the order of `Played`."""
+        """The counts of a round, in the order of `RunCounts`."""
         steps, size = np.array(
             [[work.steps for work in cohort.work], [work.batch_size for work in cohort.work]], np.int64
         )
@@ -163,7 +162,7 @@ class PlannedRun:
         return *work, cohort.bytes_up + up, cohort.bytes_down + down
 
 
-def play_draws(specs: Sequence[ExperimentSpec], rounds: int = ROUNDS) -> list[Played]:
+def play_draws(specs: Sequence[ExperimentSpec], rounds: int = ROUNDS) -> list[RunCounts]:
     """Play runs of `specs`, up to `rounds` rounds in all; those whose draws are the same once."""
     runs = [PlannedRun.of(spec) for spec in specs]
     keys = [run.key() for run in runs]
@@ -173,7 +172,7 @@ def play_draws(specs: Sequence[ExperimentSpec], rounds: int = ROUNDS) -> list[Pl
     return [played[key] for key in keys]
 
 
-def describe_exactness(spec: ExperimentSpec, played: Played) -> str:
+def describe_exactness(spec: ExperimentSpec, played: RunCounts) -> str:
     """Which of the bytes and steps of a run are exact, in words, and why others are estimates."""
     scheme, systems, models, local = spec.participation, spec.systems, spec.build().models, spec.local
     in_batches = (local.epochs is not None or systems.epochs is not None) and (
@@ -191,13 +190,12 @@ def describe_exactness(spec: ExperimentSpec, played: Played) -> str:
         f"{played.rounds:,} of {spec.rounds:,} rounds were played in full": played.rounds < spec.rounds,
         sizes: unknown and (scheme.draws_by_share or (timed and in_batches)),
     }
-    layers = models.overlap or isinstance(models, PersonalLayers)
-    statistics = getattr(spec.problem.model, "batch_norm", None) == "average"
-    estimated = {
-        "bytes": drawn
-        | {"all layers are taken to travel": layers, "running statistics are left out": statistics},
-        "steps": drawn | {sizes: drawn[sizes] or (unknown and in_batches)},
+    sent = {
+        "all layers are taken to travel": models.overlap or isinstance(models, PersonalLayers),
+        "running statistics are left out": getattr(spec.problem.model, "batch_norm", None) == "average",
     }
+    by_steps = {sizes: drawn[sizes] or (unknown and in_batches)}
+    estimated = {"bytes": drawn | sent, "steps": drawn | by_steps | (sent if timed else {})}
     why = {name: [text for text, holds in reasons.items() if holds] for name, reasons in estimated.items()}
     exact, other = ([name for name in why if bool(why[name]) is wrong] for wrong in (False, True))
     told = [f"{' and '.join(exact)} are exact for seed {spec.seeds[0]}"] if exact else []

@@ -13,7 +13,7 @@ from fedcore.spec.problem import Problem, dimension
 from fedcore.spec.search import Halving, Study, list_batches
 from fedcore.spec.space import list_extremes
 from fedq.planning.data import planned_data
-from fedq.planning.draws import Played, describe_exactness, play_draws, word_bytes
+from fedq.planning.draws import RunCounts, describe_exactness, play_draws, word_bytes
 from fedq.planning.work import count_gradients, count_work
 from fedq.schemas import ArmPlan, Plan, PrivacyPlan, SearchPlan, Stretch
 
@@ -162,7 +162,7 @@ def _plan_arm(
     return ArmPlan(index=index, name=name, settings=dict(settings), runs=runs, **asdict(estimate))
 
 
-def _estimate(spec: ExperimentSpec, played: Played) -> RunEstimate:
+def _estimate(spec: ExperimentSpec, played: RunCounts) -> RunEstimate:
     return RunEstimate(
         parameters=dimension(spec.problem),
         local_steps=round(played.steps),
@@ -184,7 +184,7 @@ def _privacy(spec: ExperimentSpec) -> PrivacyPlan | None:
     return PrivacyPlan(noise_multiplier=noise, epsilon=known, delta=spec.privacy.delta)
 
 
-def _memory(spec: ExperimentSpec, played: Played) -> int:
+def _memory(spec: ExperimentSpec, played: RunCounts) -> int:
     """Peak memory of one run on a CPU, in bytes.
 
     The factors are somewhat above what was measured (docs/decisions/0023).

@@ -6,7 +6,7 @@ from fedcore.spec import ExperimentSpec
 from fedcore.spec.problem import dimension
 from fedcore.spec.search import Halving
 from fedcore.spec.sweep import list_paths
-from fedq.planning.draws import Played, play_draws
+from fedq.planning.draws import RunCounts, play_draws
 from fedq.planning.work import count_scored, weigh_gradient
 
 INTERVALS = (1, 2, 5, 10, 20, 50, 100)
@@ -50,7 +50,7 @@ def default_interval(spec: ExperimentSpec) -> int:
     return next((every for every in possible if every >= wanted), possible[-1])
 
 
-def _wanted(spec: ExperimentSpec, played: Played) -> float:
+def _wanted(spec: ExperimentSpec, played: RunCounts) -> float:
     """The interval with which evaluations take SHARE of the training's work."""
     scored = count_scored(spec)
     if spec.problem.model is None or scored * spec.rounds * dimension(spec.problem) <= NEGLIGIBLE:

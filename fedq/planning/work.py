@@ -9,7 +9,7 @@ from fedcore.models.dense import Linear, Logistic, Mlp
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.evaluation import SAMPLE_SIZE
 from fedcore.spec.problem import Problem, dimension
-from fedq.planning.draws import Played
+from fedq.planning.draws import RunCounts
 
 GRADIENT = 3.0
 """Work of a sample's gradient; scoring it is 1, a backward pass twice that."""
@@ -19,7 +19,7 @@ PyTorch takes to score a sample (docs/performance.md).
 """
 
 
-def count_gradients(algorithm: Algorithm, played: Played) -> float:
+def count_gradients(algorithm: Algorithm, played: RunCounts) -> float:
     """Gradients of mini-batches in a run; a full gradient counts as all batches of the client."""
     rule, models = algorithm.rule, algorithm.models
     wanted = rule.needs()
@@ -38,7 +38,7 @@ def name_kind(spec: ExperimentSpec) -> str:
     return f"{(spec.problem.model or spec.problem.dataset).kind}, engine {spec.execution.engine}"
 
 
-def count_work(spec: ExperimentSpec, played: Played) -> float:
+def count_work(spec: ExperimentSpec, played: RunCounts) -> float:
     """Work of a run of `spec`, in scored samples times parameters: gradients and evaluations."""
     trained = count_gradients(spec.build(), played) * played.samples / max(played.steps, 1.0)
     evaluations = ceil(spec.rounds / spec.evaluation.every)

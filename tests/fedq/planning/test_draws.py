@@ -1,10 +1,10 @@
-"""Played draws against runs of the engine."""
+"""RunCounts draws against runs of the engine."""
 
 import pytest
 
 from fedcore.engine.round import train_cohorts
 from fedcore.simulation.simulation import Simulation
-from fedq.planning.draws import Played, describe_exactness, play_draws
+from fedq.planning.draws import RunCounts, describe_exactness, play_draws
 from tests.builders.specifications import COMPRESSORS, QUADRATIC, Document, merged, specification
 from tests.fedq.planning.test_evaluation import IMAGES
 
@@ -34,7 +34,7 @@ SPEEDS: Document = {
 EXACT = "bytes and steps are exact for seed 0"
 
 
-def played(document: Document, changes: Document, rounds: int = 1_000) -> tuple[Played, str]:
+def played(document: Document, changes: Document, rounds: int = 1_000) -> tuple[RunCounts, str]:
     """Counts of the only arm, and how exact they are."""
     spec = specification(document, **changes)
     (counts,) = play_draws([spec], rounds)
@@ -57,7 +57,7 @@ def done(document: Document, changes: Document) -> tuple[int, int, int, int]:
     )
 
 
-def counted(counts: Played) -> tuple[float, float, float, float]:
+def counted(counts: RunCounts) -> tuple[float, float, float, float]:
     return counts.arrived, counts.steps, counts.bytes_up, counts.bytes_down
 
 
