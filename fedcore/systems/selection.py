@@ -82,7 +82,8 @@ def select_cohort(
     informed = drawn.clients if answer is None else candidates
     received = traffic.down(informed, round)
     bytes_up, bytes_down = traffic.sent(answer, evaluations), int(received.sum())
-    received = received[np.isin(informed, drawn.clients)]
+    if answer is not None:
+        received = received[np.isin(informed, drawn.clients)]
     work, arrives = plan_work(spec.local, spec.systems, context.sizes, drawn.clients, seed, round)
     duration = timing = client_seconds = None
     if spec.systems.devices is not None:
