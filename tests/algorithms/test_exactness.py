@@ -235,12 +235,12 @@ def test_an_exact_method_rests_at_the_optimum_under_every_compressor_at_every_li
         (
             {"participation": {"kind": "bernoulli", "probability": 0.5, "weighting": "unbiased"}},
             "/participation/weighting",
-            "not sum to 1",
+            "average of the clients",
         ),
         (
             {"participation": {"kind": "uniform", "clients_per_round": 2, "weighting": "original"}},
             "/participation/weighting",
-            "not sum to 1",
+            "average of the clients",
         ),
     ],
 )

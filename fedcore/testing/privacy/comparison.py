@@ -142,8 +142,8 @@ class WorldComparison:
         if self.privacy.clips_samples:
             yield from self._counted_gradients(rounds)
             return
-        if not self.privacy.replaces_aggregator:
-            return
+        if not self.privacy.replaces_aggregator or not (self.first.passed or self.second.passed):
+            return  # If nothing ever travels, no round shows that it has no client.
         for round in range(1, rounds + 1):
             for tape in (self.first, self.second):
                 if round in tape.arrived and ("combined", round) not in tape.passed:

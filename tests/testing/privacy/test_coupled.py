@@ -431,16 +431,17 @@ TOP_K = uplink("top_k", k=40)
 FED_BACK = uplink("top_k", k=40, error_feedback=True)
 QSGD = uplink("qsgd", levels=4)
 BY_NORM = taking_part("importance", clients_per_round=2, by="update_norm")
+NOTHING_TRAVELS: tuple[Document, ...] = (
+    {"algorithm": {"kind": "fedrep", "body_steps": 0}},
+    {"problem": {"model": {"kind": "mlp", "hidden": [2]}}},
+)
 POST_PROCESSED: dict[str, tuple[Document, ...]] = {
     "top_k": (TOP_K,),
     "top_k, error feedback": (FED_BACK,),
     "top_k, error feedback, feddyn": (FED_BACK, {"algorithm": {"kind": "feddyn"}}),
     "top_k, ef21": (uplink("top_k", k=40, error_feedback=True, feedback="ef21"),),
     "qsgd": (QSGD,),
-    "nothing travels": (
-        {"algorithm": {"kind": "fedrep", "body_steps": 0}},
-        {"problem": {"model": {"kind": "mlp", "hidden": [2]}}},
-    ),
+    "nothing travels": NOTHING_TRAVELS,
     "selection by norms": (BY_NORM,),
     "selection by norms, qsgd": (BY_NORM, QSGD),
 }
@@ -449,6 +450,10 @@ POST_PROCESSED: dict[str, tuple[Document, ...]] = {
 @pytest.mark.parametrize("case", POST_PROCESSED)
 def test_what_follows_local_noise_releases_nothing_more(case: str) -> None:
     assert audit(spec_of(private("local"), *POST_PROCESSED[case])) == []
+
+
+def test_a_run_in_which_nothing_travels_shows_nothing() -> None:
+    assert audit(spec_of(private("client_level"), *NOTHING_TRAVELS)) == []
 
 
 @pytest.mark.parametrize(
