@@ -24,7 +24,6 @@ from fedcore import ExperimentSpec
 from fedcore.data.federated import Samples, UndividedDataset, divide
 from fedcore.engine.choice import EngineChoice, engine_by_rule
 from fedcore.engine.client_table import ClientTable
-from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.engines import ENGINES, EngineName, supports
 from fedcore.engine.round import close_round, open_round
 from fedcore.engine.server import RunContext, client_vectors, initial_state
@@ -35,6 +34,7 @@ from fedcore.models.layers import build_module
 from fedcore.problems.network import supervised_problem
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.spec.engines import facts_about
+from fedcore.systems.traffic import Traffic
 
 MEMORY_BYTES = 8 << 30
 LEAST_S, MOST_ROUNDS = 0.5, 20

@@ -5,7 +5,7 @@ Traffic is counted, plans are made and privacy is judged from these declarations
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fedcore.core import Algorithm, Compressor, parameters_sent
@@ -44,13 +44,9 @@ class RoundMessage(NamedTuple):
         """Bytes, through the compressor `link` of its way, with numbers of `word` bytes."""
         return self.models * (link if self.compressed else DENSE).message_bytes(self.numbers, word)
 
-    def times(self, rounds: int) -> int:
-        """In how many of the first `rounds` rounds it is sent."""
-        return {"all": rounds, "first": min(rounds, 1), "later": max(rounds - 1, 0)}[self.rounds]
-
     def sent_in(self, round: int) -> bool:
         """True if it is sent in this round, counted from 1."""
-        return self.times(round) > self.times(round - 1)
+        return self.rounds == "all" or (self.rounds == "first") == (round == 1)
 
 
 def messages_of(algorithm: Algorithm, dim: int, statistics: int = 0) -> tuple[RoundMessage, ...]:
@@ -121,22 +117,3 @@ def _up(algorithm: Algorithm, dim: int, statistics: int) -> Iterator[RoundMessag
     if algorithm.tuner is not None:
         # The server evaluates its model on all data by itself: nothing is counted.
         yield RoundMessage("training loss", "up", 0, "loss")
-
-
-def total_bytes(
-    messages: Sequence[RoundMessage],
-    algorithm: Algorithm,
-    way: Way,
-    rounds: int,
-    word: int,
-    when: Sequence[str],
-) -> int:
-    """Bytes that a client which takes part in each of `rounds` rounds sends or receives at these times,
-    without what catches up.
-    """
-    link = algorithm.uplink if way == "up" else algorithm.downlink
-    return sum(
-        one.times(rounds) * one.size(link, word)
-        for one in messages
-        if one.way == way and one.when in when and not one.catches_up
-    )

@@ -252,11 +252,6 @@ class InnerDirichletPartition(HoldOutPartition):
                 "/problem/partition/sizes", f"add up to {sum(self.sizes)}, but there are {samples} samples"
             )
 
-    def mean_samples(self, even: float) -> float:
-        if self.sizes is None:
-            return even
-        return sum(self.sizes) / self.clients * (1 - (self.hold_out or 0.0))
-
     def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
         self._check_sum(len(labels))
         draw = random.generator(seed, "partition")

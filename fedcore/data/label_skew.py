@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import exp
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
@@ -16,9 +15,7 @@ from fedcore.lazy import np, random
 if TYPE_CHECKING:
     from fedcore.data.partition import Ids
 
-MAX_EXPONENT = 700.0
-"""Maximum logarithm of a client's mean number of samples: the exponential of more exceeds a float."""
-_MAX_LOG = 40.0
+MAX_LOG = 40.0
 """More than any data set has samples, and its exponential is still an exact integer."""
 
 
@@ -84,12 +81,6 @@ class ClassesPerClientPartition(HoldOutPartition):
                 f"must be at most {classes}, the number of classes of {dataset.kind}, not {self.classes}",
             )
 
-    def mean_samples(self, even: float) -> float:
-        if self.mean is None:
-            return even
-        drawn = self.min_samples + exp(min(self.mean + self.sigma**2 / 2, MAX_EXPONENT))
-        return min(even, drawn * (1 - (self.hold_out or 0.0)))
-
     def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
         """Give each client the same few samples of each of its classes, then a lognormal share of
         what is left of them.
@@ -102,7 +93,7 @@ class ClassesPerClientPartition(HoldOutPartition):
         spare = _spare(self, pools, sizes)
         if self.mean is not None:
             drawn = self.min_samples + np.exp(
-                np.minimum(draw.normal(self.mean, self.sigma, self.clients), _MAX_LOG)
+                np.minimum(draw.normal(self.mean, self.sigma, self.clients), MAX_LOG)
             ).astype(np.int64)
             each = (drawn[:, None] + np.arange(self.classes)[::-1]) // self.classes
             np.put_along_axis(sizes, wanted, np.maximum(1, each), axis=1)

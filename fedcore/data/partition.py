@@ -68,10 +68,6 @@ class Partition(Block):
         """Minimum number of samples of a part."""
         return int(getattr(self, "min_samples", 1))
 
-    def mean_samples(self, even: float) -> float:
-        """Mean number of training samples of a client, if all data are `even` samples each."""
-        return even
-
     def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
         """The samples of each client; `labels` and `keys` [n], the owners of the samples."""
         raise NotImplementedError

@@ -23,7 +23,9 @@ IMAGE_AXES = 3
 """Channels, height and width."""
 
 
-class _Even(HoldOutPartition):
+class EvenPartition(HoldOutPartition):
+    """Samples are shuffled and divided evenly, whatever they are."""
+
     takes_real_labels = True
 
     def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
@@ -31,7 +33,7 @@ class _Even(HoldOutPartition):
         return list(np.array_split(draw.permutation(len(labels)), self.clients))
 
 
-class IidPartition(_Even):
+class IidPartition(EvenPartition):
     """Samples are shuffled and divided evenly."""
 
     example = {"clients": 50, "seed": 2}
@@ -73,7 +75,7 @@ class QuantitySkewPartition(HoldOutPartition):
         return redraw(self, self.alpha, cut)
 
 
-class FeatureNoisePartition(_Even):
+class FeatureNoisePartition(EvenPartition):
     """Samples are shuffled and divided evenly; client i = 1, ..., N then adds Gaussian noise of
     variance `variance` i / N to its features.
 
@@ -101,7 +103,7 @@ class FeatureNoisePartition(_Even):
         return features + noise.to(features.device, features.dtype)
 
 
-class FeatureScalePartition(_Even):
+class FeatureScalePartition(EvenPartition):
     """Samples are shuffled and divided evenly; clients then see their features with another contrast and
     brightness, as of different cameras.
 
@@ -126,7 +128,7 @@ class FeatureScalePartition(_Even):
         return changed
 
 
-class RotatedPartition(_Even):
+class RotatedPartition(EvenPartition):
     """Samples are shuffled and divided evenly; client i = 0, ..., N - 1 then turns its images by
     360 (i mod p) / p degrees.
 

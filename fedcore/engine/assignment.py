@@ -15,6 +15,7 @@ from fedcore.problems import TrainingProblem
 from fedcore.problems.network import STATISTICS
 from fedcore.problems.passes import ForwardPasses
 from fedcore.solvers.schedules import StepSizes
+from fedcore.systems.timing import RoundTiming
 
 Ids = NDArray[np.int64]
 
@@ -152,20 +153,6 @@ def with_statistics(update: ClientUpdate, passes: ForwardPasses | None) -> Clien
     if passes is None or not passes.statistics.numel():
         return update
     return replace(update, memory={**update.memory, STATISTICS: passes.statistics[0]})
-
-
-@dataclass(frozen=True, slots=True)
-class RoundTiming:
-    """A round on the simulated clock."""
-
-    busy: float
-    """Mean number of clients that computed or sent."""
-    places: int
-    """How many could have: the selected clients, or the `concurrency` of an asynchronous run."""
-    staleness: Ids | None = None
-    """[M] steps that the server took between the start and the arrival of each client, in an
-    asynchronous run.
-    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""The links between clients and server: messages, compressed with error feedback, the exchange of
-gradients before training, and the exact count of bytes in each direction.
+"""The links between clients and server: messages, compressed with error feedback, and the exchange of
+gradients before training.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from math import prod
@@ -14,10 +14,10 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.core import Algorithm, Cohort, Compressor, Vectors, at_place, sent_part
+from fedcore.core import Cohort, Compressor, Vectors, at_place, sent_part
 from fedcore.engine.assignment import Ids
 from fedcore.engine.server import RESIDUAL, RunContext
-from fedcore.messages import DENSE, RoundMessage, Way
+from fedcore.messages import DENSE
 from fedcore.random import generator
 
 CHUNK_ELEMENTS = 2**20
@@ -166,82 +166,3 @@ def exchange_gradients(
     received, kept = links.up(anchors, memory)
     gathered, residual = links.down(cohort.mean(received), residual)
     return gathered, kept, residual
-
-
-NEVER = -1
-
-
-class Traffic:
-    """Counts the bytes of each round; remembers when each client last received the model.
-
-    Changes in place.
-
-    A client's first download is the dense model. Afterwards, under a compressed downlink, it needs
-    the messages of every round since its last one, or the dense model if that is shorter.
-    """
-
-    def __init__(
-        self, messages: Sequence[RoundMessage], algorithm: Algorithm, population: int, word: int
-    ) -> None:
-        """Count these `messages` of an algorithm, with numbers of `word` bytes, for a population."""
-        self._messages, self._word = messages, word
-        self._links = {"up": algorithm.uplink, "down": algorithm.downlink}
-        self._up, self._extra = self._sum("up", "with"), self._sum("down", "with")
-        self._settling = self._sum("down", "after")
-        self._models = [
-            (one.size(algorithm.downlink, word), one.size(DENSE, word)) for one in messages if one.catches_up
-        ]
-        self._last_heard = np.full(population, NEVER, np.int64)
-
-    def _sum(self, way: Way, when: str, round: int = 1) -> int:
-        """Bytes of a client's messages in a round, without those that catch up."""
-        return sum(
-            one.size(self._links[way], self._word)
-            for one in self._messages
-            if (one.way, one.when, one.catches_up) == (way, when, False) and one.sent_in(round)
-        )
-
-    def state(self) -> dict[str, Ids]:
-        """Return which clients have received the model, and when last."""
-        ids = np.flatnonzero(self._last_heard != NEVER)
-        return {"ids": ids, "rounds": self._last_heard[ids]}
-
-    def load(self, state: Mapping[str, Ids]) -> None:
-        """Restore from `state`."""
-        self._last_heard[:] = NEVER
-        self._last_heard[state["ids"]] = state["rounds"]
-
-    def up(self, clients: int) -> int:
-        """Return the bytes that `clients` send with their changes."""
-        return clients * self._up
-
-    def down(self, clients: Ids, round: int) -> Ids:
-        """Return the bytes [M] that reach each of `clients` at the start of `round`, and record
-        that they have.
-        """
-        last, received = self._last_heard[clients], np.full(len(clients), self._extra, np.int64)
-        for size, dense in self._models:
-            missed = np.minimum((round - last) * size, dense)
-            received += np.where(last == NEVER, dense, missed)
-        self._last_heard[clients] = round
-        return received
-
-    def dense(self) -> int:
-        """Return the bytes of a first download."""
-        return self._extra + sum(dense for _, dense in self._models)
-
-    def settle(self, clients: Ids, round: int) -> int:
-        """Return the bytes that reach `clients` at the end of `round`, under a rule that sends them
-        the next model then.
-        """
-        if self._settling:
-            self._last_heard[clients] = round + 1
-        return self.settling(len(clients))
-
-    def settling(self, clients: int) -> int:
-        """Bytes of the next model that `clients` receive at the end of a round, under such a rule."""
-        return clients * self._settling
-
-    def exchange(self, clients: int, round: int) -> tuple[int, int]:
-        """Return the bytes up and down of the exchange with which `clients` begin `round`."""
-        return clients * self._sum("up", "before", round), clients * self._sum("down", "before", round)

@@ -23,6 +23,7 @@ from fedcore.spec.engines import ArmFacts
 from fedcore.systems.attacks import Attackers
 from fedcore.systems.availability import AvailabilityData
 from fedcore.systems.device_traces import DeviceTrace
+from fedcore.systems.timing import DrawContext
 
 if TYPE_CHECKING:
     from fedcore.engine.stages import Stages
@@ -63,6 +64,12 @@ class RunContext:
     """`systems.availability`, if it is given."""
     share_scoring: Callable[[Tensor | None], ShareScoring] | None = None
     """Has other processes help to evaluate models, given the running statistics of these."""
+
+    @property
+    def draws(self) -> DrawContext:
+        """The constants that draws depend on."""
+        known = self.problem.share, self.problem.sizes, self.problem.dim
+        return DrawContext(self.spec, self.seed, *known, self.availability, self.device_trace)
 
 
 @stored

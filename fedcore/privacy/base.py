@@ -12,7 +12,8 @@ from fedcore.block import Block, PositiveRate
 from fedcore.core import Aggregator, LocalRandomiser, Vectors
 from fedcore.errors import SpecificationError
 from fedcore.privacy.accounting import Accountant, GaussianRelease, epsilon, solve_noise
-from fedcore.systems.participation import Participation
+from fedcore.systems.participation import Bernoulli, Participation
+from fedcore.systems.participation.sampling import Sampled
 
 POINTER = "/privacy"
 Neighbours = Literal["client added", "client replaced", "client zeroed", "data replaced", "sample zeroed"]
@@ -35,6 +36,18 @@ class PrivateRun(NamedTuple):
     """T."""
     epochs: int = 1
     """Passes of a client over its data in a round."""
+
+    @property
+    def expected_clients(self) -> float:
+        """m, the expected number of clients of a round; all, under a scheme that says nothing of it."""
+        match self.participation:
+            case Bernoulli(probability=float(probability)):
+                return self.clients * probability
+            case Bernoulli(probability=tuple(each)):
+                return sum(each)
+            case Sampled() as scheme:
+                return float(scheme.cohort_size(self.clients))
+        return float(self.clients)
 
 
 CHANGES: Assurances = frozenset(
@@ -137,7 +150,7 @@ class Privacy(Block):
             return {GRADIENT: Release(self.clip_norm, z * self.clip_norm)}
         if not self.replaces_aggregator:
             return {MESSAGE: Release(2 * self.clip_norm, z * self.clip_norm)}
-        norm = self.clip_norm / run.participation.expected_count(run.clients, run.clients, run.rounds)
+        norm = self.clip_norm / run.expected_clients
         return {DIRECTION: Release(norm, z * norm)}
 
     def noise_of_rounds(self, rounds: int) -> list[list[float]]:

@@ -177,7 +177,7 @@ class ClientLevelPrivacy(Privacy):
         return release_of(noise, run), rounds
 
     def aggregator(self, within: Aggregator, run: PrivateRun) -> Aggregator:
-        z, expected = self.noise(run), expected_clients(run)
+        z, expected = self.noise(run), run.expected_clients
         if self.adaptive_clipping is None:
             return PrivateMean(self.clip_norm, z, expected)
         given, count_noise = self.adaptive_clipping, self._count_noise(run)
@@ -188,7 +188,7 @@ class ClientLevelPrivacy(Privacy):
         return "client replaced" if isinstance(run.participation, Uniform) else "client added"
 
     def released(self, run: PrivateRun, state: Vectors) -> dict[str, Release]:
-        z, expected, given = self.noise(run), expected_clients(run), self.adaptive_clipping
+        z, expected, given = self.noise(run), run.expected_clients, self.adaptive_clipping
         changed = 2 if self.neighbours(run) == "client replaced" else 1
         if given is None:
             norm = self.clip_norm / expected
@@ -203,7 +203,7 @@ class ClientLevelPrivacy(Privacy):
     def _count_noise(self, run: PrivateRun) -> float:
         assert self.adaptive_clipping is not None
         z, given = self.noise(run), self.adaptive_clipping.count_noise
-        count_noise = max(expected_clients(run) / 20, z) if given is None else given
+        count_noise = max(run.expected_clients / 20, z) if given is None else given
         if 2 * count_noise <= z:
             raise SpecificationError(
                 f"{POINTER}/adaptive_clipping/count_noise",
@@ -217,16 +217,11 @@ def noise_of_changes(z: float, count_noise: float) -> float:
     return float((z**-2 - (2 * count_noise) ** -2) ** -0.5) if z else 0.0
 
 
-def expected_clients(run: PrivateRun) -> float:
-    """m, the expected number of clients of a round, under a scheme that `check_sampling` accepts."""
-    return float(run.participation.expected_count(run.clients, run.clients, run.rounds))
-
-
 def release_of(noise: float, run: PrivateRun) -> GaussianRelease:
     """A round's release with noise multiplier `noise` under a scheme that `check_sampling` accepts."""
     if isinstance(run.participation, Uniform):
-        return GaussianRelease(noise / 2, expected_clients(run), run.clients, fixed_size=True)
-    return GaussianRelease(noise, expected_clients(run), run.clients)
+        return GaussianRelease(noise / 2, run.expected_clients, run.clients, fixed_size=True)
+    return GaussianRelease(noise, run.expected_clients, run.clients)
 
 
 def check_sampling(privacy: Privacy, run: PrivateRun) -> None:

@@ -114,7 +114,7 @@ def first_cohort(run: PrivateRun) -> float:
     listed = run.participation.listed(1)
     if listed is not None:
         return float(max(1, len(listed[0])))
-    return run.participation.expected_count(run.clients, run.clients, 1)
+    return run.expected_clients
 
 
 @lru_cache(maxsize=4096)

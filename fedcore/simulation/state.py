@@ -11,7 +11,6 @@ from torch import Tensor
 from fedcore.engine.choice import EngineChoice
 from fedcore.engine.client_table import ClientTable
 from fedcore.engine.codec import put_together, stored, take_apart
-from fedcore.engine.compressed_links import Traffic
 from fedcore.engine.network_state import bind_state, own_vectors, statistics_sent
 from fedcore.engine.server import RunContext, client_vectors, initial_state
 from fedcore.engine.stages.base import RoundState
@@ -22,6 +21,7 @@ from fedcore.simulation.best_round import BestRound
 from fedcore.simulation.building import with_choice
 from fedcore.simulation.early_stopping import EarlyStoppingState
 from fedcore.simulation.report import StopReason
+from fedcore.systems.traffic import Traffic
 
 for _part in (BestRound, EarlyStoppingState, StopReason):
     stored(_part)

@@ -96,10 +96,6 @@ class Asynchrony(Block):
     if TYPE_CHECKING:
         kind: str
 
-    def mean_arrivals(self, participation: Participation, clients: int) -> float:
-        """Mean number of clients whose arrival makes a step of the server, of N = `clients`."""
-        raise NotImplementedError
-
     def models_kept(self) -> int:
         """Most models [D] that the server keeps beside its own."""
         raise NotImplementedError
@@ -129,9 +125,6 @@ class ClientsAtATime(Asynchrony):
     def arrivals(self) -> int:
         """Number of clients whose arrival makes a step of the server."""
         raise NotImplementedError
-
-    def mean_arrivals(self, participation: Participation, clients: int) -> float:
-        return self.arrivals
 
     def models_kept(self) -> int:
         return self.concurrency  # Those that clients in training started from.
@@ -249,9 +242,6 @@ class FedAT(Asynchrony):
     kind: Literal["fedat"] = "fedat"
     tiers: Annotated[int, Field(ge=1, le=1_000)] = 5
     """M, the number of tiers."""
-
-    def mean_arrivals(self, participation: Participation, clients: int) -> float:
-        return participation.expected_count(clients / self.tiers, clients, 1)
 
     def models_kept(self) -> int:
         # Of each tier: the last one, and two of the one that its clients in training started from.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import cycle, islice, repeat
 from math import cos, pi, sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
@@ -135,16 +134,6 @@ def _read(given: CacheKey[tuple[float, ...]]) -> Probabilities:
     return Probabilities(each, float(each.mean()), float(each.max()))
 
 
-def each_probability(probability: Probability, clients: int) -> Iterable[float]:
-    """The probability of each of the N = `clients` clients."""
-    return probability if isinstance(probability, tuple) else repeat(probability, clients)
-
-
-def expected_count(probability: Probability, clients: int) -> float:
-    """Expected number of clients, if each is drawn with its probability."""
-    return sum(probability) if isinstance(probability, tuple) else clients * probability
-
-
 def check_probability(probability: Probability, pointer: str, clients: int) -> None:
     """Raise SpecificationError unless `probability` has one value, or one for each client."""
     if isinstance(probability, tuple) and len(probability) != clients:
@@ -204,18 +193,6 @@ class Availability(Block):
         """
         return self
 
-    def counts(self, clients: int) -> list[float]:
-        """Expected number of clients that can be reached, for each kind of round."""
-        raise NotImplementedError
-
-    def odds(self, clients: int) -> Iterable[float] | None:
-        """Probability of each client to be reached in any round; None if rounds differ."""
-        return None
-
-    def listed(self, rounds: int) -> list[set[int]] | None:
-        """The clients that can be reached in each of the first `rounds` rounds; None if random."""
-        return None
-
     def check(self, clients: int) -> None:
         """Raise SpecificationError if the block does not fit N = `clients`."""
 
@@ -235,12 +212,6 @@ class AvailabilityTrace(Availability):
     def reachable(self, population: int, seed: int, round: int) -> Reachable:
         return TraceAvailable(np.unique(np.array(self.rounds[(round - 1) % len(self.rounds)], np.int64)))
 
-    def counts(self, clients: int) -> list[float]:
-        return [len(set(row)) for row in self.rounds]
-
-    def listed(self, rounds: int) -> list[set[int]] | None:
-        return list(map(set, islice(cycle(self.rounds), rounds)))
-
     def check(self, clients: int) -> None:
         check_ids(self.rounds, clients, "/systems/availability/rounds")
 
@@ -256,12 +227,6 @@ class RandomAvailability(Availability):
 
     def reachable(self, population: int, seed: int, round: int) -> Reachable:
         return RandomlyAvailable(self.probability, population, seed, round)
-
-    def counts(self, clients: int) -> list[float]:
-        return [expected_count(self.probability, clients)]
-
-    def odds(self, clients: int) -> Iterable[float] | None:
-        return each_probability(self.probability, clients)
 
     def check(self, clients: int) -> None:
         check_probability(self.probability, "/systems/availability", clients)
@@ -322,9 +287,6 @@ class DiurnalAvailability(TimedAvailability):
     def reachable_at(self, seconds: float, population: int, seed: int, round: int) -> Reachable:
         return _InSession(self.probability(seconds), seconds / self.session_seconds, population, seed)
 
-    def counts(self, clients: int) -> list[float]:
-        return [clients * self.probability(hour * self.period_seconds / 24) for hour in range(24)]
-
 
 @dataclass(frozen=True, slots=True)
 class _InSession:
@@ -380,9 +342,6 @@ class TimedTrace(TimedAvailability):
         path = folder / self.file
         found = find_digest(path, self.digest, "systems.availability", "client_behave_trace")
         return LoadedTrace(self.wait_seconds, read_intervals(path, found))
-
-    def counts(self, clients: int) -> list[float]:
-        return [clients]  # The content of the file is not known where experiments are planned.
 
 
 @dataclass(frozen=True, slots=True)

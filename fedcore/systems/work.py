@@ -6,8 +6,6 @@ Blocks `systems.epochs`, `systems.steps`, `systems.batch_size` and `systems.stra
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
-from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
 MAX_LOCAL_STEPS = 1_000_000
 Count = Annotated[int, Field(ge=1, le=MAX_LOCAL_STEPS)]
 BatchSize = Count | Literal["full"]
-BATCH_SIZES = 1_000
-"""Batch sizes of a distribution of which the mean number of batches is estimated."""
 
 
 class WorkDistribution(Block):
@@ -45,14 +41,6 @@ class WorkDistribution(Block):
     def draw(self, purpose: str, seed: int, round: int, client: int, samples: int) -> int:
         """The number of a client that holds `samples` samples, in a round counted from 1."""
         raise NotImplementedError
-
-    def average(self) -> float:
-        """Mean over clients and rounds, for estimates."""
-        raise NotImplementedError
-
-    def mean_batches(self, samples: float) -> float:
-        """Mean number of batches in an epoch, if the distribution is of batch sizes."""
-        return ceil(samples / min(self.average(), samples))
 
     def fixed(self, clients: int) -> list[int] | None:
         """The number of each client, if it is the same in every round; else None."""
@@ -75,9 +63,6 @@ class Constant(WorkDistribution):
     def draw(self, purpose: str, seed: int, round: int, client: int, samples: int) -> int:
         return self.value
 
-    def average(self) -> float:
-        return self.value
-
     def fixed(self, clients: int) -> list[int] | None:
         return [self.value] * clients
 
@@ -94,9 +79,6 @@ class PerClient(WorkDistribution):
 
     def draw(self, purpose: str, seed: int, round: int, client: int, samples: int) -> int:
         return self.values[client]
-
-    def average(self) -> float:
-        return fmean(self.values)
 
     def fixed(self, clients: int) -> list[int] | None:
         return list(self.values)
@@ -128,9 +110,6 @@ class UniformDraw(WorkDistribution):
             random.generator(seed, purpose, round, client).integers(self.low, self.high, endpoint=True)
         )
 
-    def average(self) -> float:
-        return (self.low + self.high) / 2
-
 
 class UniformBatch(WorkDistribution):
     """Drawn for each client in each round, uniformly from the integers low..high, inclusive."""
@@ -150,11 +129,6 @@ class UniformBatch(WorkDistribution):
         most = samples if self.high == "samples" else self.high
         rng = random.generator(seed, purpose, round, client)
         return int(rng.integers(min(self.low, most), most, endpoint=True))
-
-    def mean_batches(self, samples: float) -> float:
-        most = int(samples) if self.high == "samples" else self.high
-        sizes = range(min(self.low, most), most + 1)
-        return fmean(ceil(samples / min(size, samples)) for size in sizes[:: 1 + len(sizes) // BATCH_SIZES])
 
 
 class NormalDraw(WorkDistribution):
@@ -181,9 +155,6 @@ class NormalDraw(WorkDistribution):
         value = random.generator(seed, purpose, round, client).normal(self.mean, self.std)
         return int(np.clip(np.rint(value), self.low, self.high))
 
-    def average(self) -> float:
-        return min(max(self.mean, self.low), self.high)
-
 
 class WorkTrace(WorkDistribution):
     """Given values, one row per round with one entry per client."""
@@ -200,9 +171,6 @@ class WorkTrace(WorkDistribution):
 
     def draw(self, purpose: str, seed: int, round: int, client: int, samples: int) -> int:
         return self.rounds[round - 1][client]
-
-    def average(self) -> float:
-        return fmean(value for row in self.rounds for value in row)
 
     def check(self, clients: int, rounds: int, pointer: str) -> None:
         if len(self.rounds) < rounds:

@@ -138,7 +138,7 @@ def plan(item: Plan) -> RenderableType:
         for arm in item.arms
     ]
     total = (
-        f"{presentation.counted(item.runs, 'run')}, {presentation.counted(item.rounds, 'round')}, about"
+        f"{presentation.counted(item.runs, 'run')}, {presentation.counted(item.rounds, 'round')},"
         f" {presentation.counted(item.local_steps, 'local step')}; the table shows one run of each arm"
     )
     warnings = [Text(warning, style="yellow") for warning in item.warnings]
@@ -148,6 +148,7 @@ def plan(item: Plan) -> RenderableType:
     return Group(
         *warnings,
         heading,
+        *map(Text, _exactness(item)),
         _estimated_time(item),
         *_saving(item.search),
         table(columns, rows),
@@ -173,6 +174,13 @@ def explanation(item: Explanation) -> RenderableType:
         table(("field", "choice", "does not assure that"), parts),
         *required,
     )
+
+
+def _exactness(item: Plan) -> Iterable[str]:
+    told = Counter(arm.exactness for arm in item.arms)
+    if len(told) == 1:
+        return told
+    return (f"{presentation.counted(arms, 'arm')}: {text}" for text, arms in told.items())
 
 
 def _estimated_time(item: Plan) -> Text:

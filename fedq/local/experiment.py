@@ -40,6 +40,7 @@ from fedcore.statistics.series import Series
 from fedq.event_positions import Position
 from fedq.local.folder import ExperimentFolder, LocalRun, RunKey
 from fedq.local.stages import Setup, Stage, begin_process, compute_stage
+from fedq.planning.draws import play_draws
 from fedq.planning.work import count_work, name_kind
 from fedq.results.curves import Window
 from fedq.results.summaries import TOTALS, arms_of, by_arm, data_sources, metric_names
@@ -149,13 +150,14 @@ class LocalExperiment:
     def rates(self, since: datetime) -> list[tuple[str, float]]:
         """Return the kind of work of each run that has succeeded `since`, and its work per second."""
         arms, found = [arm.spec for arm in self.folder.spec.arms()], []
+        work = list(map(count_work, arms, play_draws(arms)))
         for run in self.runs:
             if run.status is not Status.SUCCEEDED or run.finished_at is None or run.finished_at < since:
                 continue
             spec, rows = arms[run.arm], self.folder.run(RunKey(run.arm, run.seed)).rows()
             seconds = sum(row["seconds"] for row in rows)
             if seconds > 0:
-                found.append((name_kind(spec), count_work(spec) / spec.rounds * len(rows) / seconds))
+                found.append((name_kind(spec), work[run.arm] / spec.rounds * len(rows) / seconds))
         return found
 
     def _reports(self) -> Iterator[RoundReport]:

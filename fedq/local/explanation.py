@@ -17,7 +17,7 @@ from fedcore.spec.privacy import parts_of
 from fedcore.spec.problem import dimension
 from fedcore.spec.search import Study
 from fedcore.spec.space import base_document, trial_spec
-from fedq.planning.estimates import word_bytes
+from fedq.planning.draws import word_bytes
 
 
 class ExplainedStage(BaseModel):

@@ -1,13 +1,10 @@
-"""Cost estimates for a specification, without loading data: every client is assumed to hold the
-mean number of samples.
-"""
+"""The cost of a specification, without loading data: counts of played draws, and estimates of memory."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import isfinite, prod
 from typing import Any
 
-from fedcore.core import Algorithm
 from fedcore.simulation import pruning
 from fedcore.simulation.halving import HalvingSchedule, plan_stages
 from fedcore.spec import ExperimentSpec
@@ -16,8 +13,8 @@ from fedcore.spec.problem import Problem, dimension
 from fedcore.spec.search import Halving, Study, list_batches
 from fedcore.spec.space import list_extremes
 from fedq.planning.data import planned_data
-from fedq.planning.traffic import bytes_down, bytes_up, count_reached, drawn_clients, informed_clients
-from fedq.planning.work import count_gradients, count_round, count_work
+from fedq.planning.draws import RunCounts, describe_exactness, play_draws, word_bytes
+from fedq.planning.work import count_gradients, count_work
 from fedq.schemas import ArmPlan, Plan, PrivacyPlan, SearchPlan, Stretch
 
 COHORT_VECTORS = 8
@@ -59,6 +56,7 @@ class RunEstimate:
     bytes_up: int
     bytes_down: int
     memory_bytes: int
+    exactness: str
     privacy: PrivacyPlan | None
 
 
@@ -66,9 +64,11 @@ def estimate_runs(spec: ExperimentSpec) -> list[RunEstimate]:
     """Estimate a run of each arm of `spec`; of a study one for all trials, with the work of the
     specification as it is, and the memory of the largest trial of the space.
     """
+    arms = [arm.spec for arm in spec.arms()]
+    estimates = list(map(_estimate, arms, play_draws(arms)))
     if isinstance(spec.search, Study):
-        return [replace(_estimate(spec.arms()[0].spec), memory_bytes=memory_needed(spec)[0])]
-    return [_estimate(arm.spec) for arm in spec.arms()]
+        return [replace(estimates[0], memory_bytes=memory_needed(spec)[0])]
+    return estimates
 
 
 def plan(spec: ExperimentSpec, estimates: Sequence[RunEstimate] | None = None) -> Plan:
@@ -151,12 +151,9 @@ def memory_needed(spec: ExperimentSpec) -> list[int]:
     if isinstance(spec.search, Study):
         # Settings are not known yet; each end of each range was found to be valid.
         ends = [spec.arms()[0].spec, *list_extremes(spec.search, spec)]
-        return [max(map(_memory_of, ends))] * spec.search.trials
-    return [_memory_of(arm.spec) for arm in spec.arms()]
-
-
-def _memory_of(spec: ExperimentSpec) -> int:
-    return _memory(spec, spec.build(), drawn_clients(spec), word_bytes(spec))
+        return [max(map(_memory, ends, play_draws(ends)))] * spec.search.trials
+    arms = [arm.spec for arm in spec.arms()]
+    return list(map(_memory, arms, play_draws(arms)))
 
 
 def _plan_arm(
@@ -165,17 +162,16 @@ def _plan_arm(
     return ArmPlan(index=index, name=name, settings=dict(settings), runs=runs, **asdict(estimate))
 
 
-def _estimate(spec: ExperimentSpec) -> RunEstimate:
-    algorithm, cohort = spec.build(), count_round(spec)
-    word = word_bytes(spec)
+def _estimate(spec: ExperimentSpec, played: RunCounts) -> RunEstimate:
     return RunEstimate(
         parameters=dimension(spec.problem),
-        local_steps=round(spec.rounds * cohort.steps),
-        gradients=round(spec.rounds * count_gradients(spec, algorithm, cohort)),
-        work=count_work(spec),
-        bytes_up=round(bytes_up(spec, algorithm, cohort.arrived, word)),
-        bytes_down=round(bytes_down(spec, algorithm, informed_clients(spec), cohort.arrived, word)),
-        memory_bytes=_memory(spec, algorithm, cohort.drawn, word),
+        local_steps=round(played.steps),
+        gradients=round(count_gradients(spec.build(), played)),
+        work=count_work(spec, played),
+        bytes_up=round(played.bytes_up),
+        bytes_down=round(played.bytes_down),
+        memory_bytes=_memory(spec, played),
+        exactness=describe_exactness(spec, played),
         privacy=_privacy(spec),
     )
 
@@ -188,16 +184,12 @@ def _privacy(spec: ExperimentSpec) -> PrivacyPlan | None:
     return PrivacyPlan(noise_multiplier=noise, epsilon=known, delta=spec.privacy.delta)
 
 
-def word_bytes(spec: ExperimentSpec) -> int:
-    """Bytes of a number of a model."""
-    return 8 if spec.precision == "float64" else 4
-
-
-def _memory(spec: ExperimentSpec, algorithm: Algorithm, drawn: float, word: int) -> int:
+def _memory(spec: ExperimentSpec, played: RunCounts) -> int:
     """Peak memory of one run on a CPU, in bytes.
 
     The factors are somewhat above what was measured (docs/decisions/0023).
     """
+    algorithm, word = spec.build(), word_bytes(spec)
     vector = dimension(spec.problem) * word
     rule, models = algorithm.rule, algorithm.models
     booked, booked_per_client = algorithm.aggregator.vectors_kept()
@@ -213,9 +205,9 @@ def _memory(spec: ExperimentSpec, algorithm: Algorithm, drawn: float, word: int)
     )
     if spec.asynchrony is not None:
         server += spec.asynchrony.models_kept()
-    vectors = server + KEPT_COPIES * kept * count_reached(spec) + client * drawn
+    vectors = server + KEPT_COPIES * kept * played.reached + client * played.drawn
     if spec.participation.asks() == "gradient":
-        vectors += ASKED_VECTORS * informed_clients(spec)
+        vectors += ASKED_VECTORS * played.asked
     return round(WORKING_BYTES + DATA_COPIES * _data_bytes(spec.problem, word) + vector * vectors)
 
 

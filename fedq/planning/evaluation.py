@@ -6,7 +6,8 @@ from fedcore.spec import ExperimentSpec
 from fedcore.spec.problem import dimension
 from fedcore.spec.search import Halving
 from fedcore.spec.sweep import list_paths
-from fedq.planning.work import count_scored, count_trained, weigh_gradient
+from fedq.planning.draws import RunCounts, play_draws
+from fedq.planning.work import count_scored, weigh_gradient
 
 INTERVALS = (1, 2, 5, 10, 20, 50, 100)
 SHARE = 0.2
@@ -17,6 +18,8 @@ dense networks.
 """
 LEAST_ROWS = 5
 """Evaluations of a run that are left, so that it has a curve."""
+PLAYED_ROUNDS = 50
+"""Rounds, of all arms together, whose clients are drawn to count a round's work."""
 COUNTED = {"problem", "local", "participation", "systems", "asynchrony", "rounds"}
 """Fields that the work depends on."""
 
@@ -39,7 +42,7 @@ def default_interval(spec: ExperimentSpec) -> int:
     arms = [arm.spec for arm in spec.arms()] if swept & COUNTED else [spec]
     if any(arm.has_stand_ins for arm in arms):
         return 1
-    wanted = max(map(_wanted, arms))
+    wanted = max(map(_wanted, arms, play_draws(arms, PLAYED_ROUNDS)))
     divisor = gcd(rounds, *(arm.rounds for arm in arms))
     possible = [
         every for every in INTERVALS if divisor % every == 0 and every * LEAST_ROWS <= spec.rounds
@@ -47,9 +50,9 @@ def default_interval(spec: ExperimentSpec) -> int:
     return next((every for every in possible if every >= wanted), possible[-1])
 
 
-def _wanted(spec: ExperimentSpec) -> float:
+def _wanted(spec: ExperimentSpec, played: RunCounts) -> float:
     """The interval with which evaluations take SHARE of the training's work."""
     scored = count_scored(spec)
     if spec.problem.model is None or scored * spec.rounds * dimension(spec.problem) <= NEGLIGIBLE:
         return 1.0
-    return scored / (SHARE * weigh_gradient(spec) * max(1.0, count_trained(spec)))
+    return scored / (SHARE * weigh_gradient(spec) * max(1.0, played.samples / spec.rounds))

@@ -130,16 +130,16 @@ class PrivacyPlan(Schema):
 
 
 class ArmPlan(ArmSummary):
-    """One arm of a plan, with estimates for each of its runs."""
+    """One arm of a plan, with the cost of each of its runs."""
 
     runs: int
     """Number of runs, one per seed."""
     parameters: int
     """Number of model parameters, D."""
     local_steps: int
-    """Estimated mini-batch steps of one run, over all rounds."""
+    """Mini-batch steps of one run, over all rounds."""
     gradients: int
-    """Estimated gradients of mini-batches in one run, over all rounds: gradients of its local
+    """Gradients of mini-batches in one run, over all rounds: gradients of its local
     steps, of which some algorithms need several, and full gradients at the start of rounds.
     """
     work: float
@@ -147,11 +147,15 @@ class ArmPlan(ArmSummary):
     scored, times parameters.
     """
     bytes_up: int
-    """Estimated bytes that the clients of one run send, over all rounds."""
+    """Bytes that the clients of one run send, over all rounds."""
     bytes_down: int
-    """Estimated bytes that the clients of one run receive, over all rounds."""
+    """Bytes that the clients of one run receive, over all rounds."""
     memory_bytes: int
     """Estimated memory of one run: data, server state, client state and a cohort in training."""
+    exactness: str = Field(examples=["bytes and steps are exact for seed 0"])
+    """Which of bytes and local steps are exact for a run that is not stopped early, and why the others are
+    estimates, in words.
+    """
     privacy: PrivacyPlan | None = None
     """Differential privacy of each run; null without `privacy`."""
 
@@ -211,13 +215,13 @@ class Plan(Schema):
     search: "SearchPlan | None" = None
     """Savings of the search."""
     local_steps: int
-    """Estimated mini-batch steps of all runs."""
+    """Mini-batch steps of all runs."""
     gradients: int
-    """Estimated gradients of mini-batches in all runs."""
+    """Gradients of mini-batches in all runs."""
     bytes_up: int
-    """Estimated bytes that clients send in all runs."""
+    """Bytes that clients send in all runs."""
     bytes_down: int
-    """Estimated bytes that clients receive in all runs."""
+    """Bytes that clients receive in all runs."""
     memory_bytes: int
     """Estimated memory of the largest run."""
     seconds_low: float | None = None

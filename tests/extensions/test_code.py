@@ -75,7 +75,7 @@ PLACES: dict[str, Any] = {
     "measures": {"evaluation": {"measures": ["train_loss", OWN]}},
 }
 """Where a specification has a component of each family."""
-ESTIMATE = RunEstimate(5, 4, 3, 7.0, 2, 1, 1 << 20, None)
+ESTIMATE = RunEstimate(5, 4, 3, 7.0, 2, 1, 1 << 20, "exact", None)
 
 
 def replaced(document: Any, block: Any) -> Any:

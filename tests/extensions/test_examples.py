@@ -15,7 +15,7 @@ from fedcore import Simulation, run
 from fedcore.core import Cohort
 from fedcore.models.module_object import ModuleObject
 from fedcore.testing import check_component
-from fedq.planning.traffic import drawn_clients
+from fedq.planning.draws import play_draws
 from tests.builders.specifications import DIGITS, QUADRATIC, SYNTHETIC, specification
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "extensions"
@@ -219,4 +219,5 @@ def test_candidates_are_compared_by_the_losses_of_the_current_network(policy: st
 
 
 def test_a_scheme_with_clients_per_round_is_planned_with_that_many() -> None:
-    assert drawn_clients(specification(SYNTHETIC, participation=choosing(6))) == 2
+    (played,) = play_draws([specification(SYNTHETIC, participation=choosing(6))])
+    assert played.drawn == 2

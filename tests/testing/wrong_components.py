@@ -22,9 +22,6 @@ SCHEME = """    example = {"clients_per_round": 3}
     clients_per_round: int
     \"\"\"K.\"\"\"
 
-    def expected_count(self, reachable, clients, rounds):
-        return self.clients_per_round
-
 """
 MODEL_SIZE = """
     def parameter_count(self, shape):
@@ -142,9 +139,6 @@ COMPONENTS: dict[str, tuple[str, str]] = {
     def draw(self, purpose, seed, round, client, samples):  # wrong
         CALLS.append(client)
         return len(CALLS)
-
-    def average(self):
-        return 1.0
 """,
         ).replace("class Wrong(", "CALLS = []\n\n\nclass Wrong("),
     ),
@@ -165,9 +159,6 @@ COMPONENTS: dict[str, tuple[str, str]] = {
             """
     def reachable(self, population, seed, round):
         return random.sample(range(population), 3)  # wrong
-
-    def counts(self, clients):
-        return [3.0]
 """,
         ),
     ),

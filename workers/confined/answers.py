@@ -151,6 +151,7 @@ class _Estimate(_Answer):
     bytes_up: _Count
     bytes_down: _Count
     memory_bytes: _Size
+    exactness: _Text
     privacy: _Privacy | None
 
 

@@ -46,6 +46,7 @@ export function planTable(plan) {
     ["Local steps", number(plan.local_steps)],
     ["Gradients", plan.gradients === plan.local_steps ? "" : number(plan.gradients)],
     ["Bytes sent up, down", `${bytes(plan.bytes_up)}, ${bytes(plan.bytes_down)}`],
+    ["Counts", [...new Set(plan.arms.map((arm) => arm.exactness))].join("; ")],
     ["Memory per run", bytes(plan.memory_bytes)],
     ["Time", timeOf(plan)],
   ];

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from fedcore.engine.assignment import RoundTiming
 from fedcore.engine.event_queue import EventQueue, Flight, Planned, await_arrivals, await_tier
-from fedcore.engine.stages.base import CommonStart, Flow, RoundStage, RoundState, SelectedCohort
+from fedcore.engine.stages.base import CommonStart, Flow, RoundStage, RoundState
 from fedcore.engine.tiers import Tiers
-from fedcore.engine.timing import estimate_timing, speed_of
 from fedcore.systems.asynchrony import ClientsAtATime, FedAT
 from fedcore.systems.availability import TraceAvailable
 from fedcore.systems.cohorts import Drawn, draw, weights
+from fedcore.systems.selection import SelectedCohort
+from fedcore.systems.timing import RoundTiming, estimate_timing, speed_of
 from fedcore.systems.work import plan_work
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fedcore.engine.assignment import Ids
-    from fedcore.engine.compressed_links import Traffic
     from fedcore.engine.event_queue import Arrivals
     from fedcore.engine.server import RunContext
+    from fedcore.systems.traffic import Traffic
 
     Floats = NDArray[np.float64]
 
@@ -160,7 +160,7 @@ def _await(flow: Flow, state: RoundState, queue: EventQueue, plan: Callable[[Ids
 
 
 def _form_tiers(context: RunContext, state: RoundState, count: int) -> Tiers:
-    timing = estimate_timing(context, state.traffic, 1, np.arange(len(context.problem.share)))
+    timing = estimate_timing(context.draws, state.traffic, 1, np.arange(len(context.problem.share)))
     return Tiers.by_latency(timing.total, count, state.server.x, state.server.statistics)
 
 
@@ -168,7 +168,7 @@ def _plan(context: RunContext, traffic: Traffic, clients: Ids, received: Ids, nu
     """The work of `clients` [M] that start in step `number` with `received` [M] bytes, and its duration."""
     systems = context.spec.systems
     work, _ = plan_work(context.spec.local, systems, context.problem.sizes, clients, context.seed, number)
-    speed = speed_of(context, clients, received, traffic.up(1), 1 + (received > 0))
+    speed = speed_of(context.draws, clients, received, traffic.up(1), 1 + (received > 0))
     return Planned(work, speed.seconds(np.array([item.steps for item in work], np.int64)))
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedcore.core import at_place, sent_part
-from fedcore.engine.assignment import Ids, Observation, RoundTiming
+from fedcore.engine.assignment import Ids, Observation
+from fedcore.systems.selection import SelectedCohort
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,11 +18,8 @@ if TYPE_CHECKING:
     from fedcore.core import Aggregate, ClientUpdate, Cohort, Vectors
     from fedcore.engine.assignment import CohortWork
     from fedcore.engine.client_table import ClientTable
-    from fedcore.engine.compressed_links import Traffic
     from fedcore.engine.server import RunContext, ServerState
-    from fedcore.systems.cohorts import Drawn
-    from fedcore.systems.participation.base import RoundFacts
-    from fedcore.systems.work import Work
+    from fedcore.systems.traffic import Traffic
 
     Floats = NDArray[np.float64]
 
@@ -35,40 +33,6 @@ class RoundState:
     """The memory of the clients. Changes in place, in the stage `remember` alone."""
     traffic: Traffic
     """Which clients have heard what. Changes in place, where messages are sent."""
-
-
-@dataclass(frozen=True, slots=True)
-class SelectedCohort:
-    """The clients of one round that reach the server; there may be none."""
-
-    arrived: Drawn
-    drawn: int
-    """How many clients were drawn, late ones included."""
-    work: list[Work]
-    """M, of those who arrive."""
-    bytes_up: int
-    """Bytes sent before training: the answers of candidates, and the losses that clients report."""
-    bytes_down: int
-    """Bytes that reached all clients who were drawn, before they train."""
-    seconds: float | None
-    """Duration of the round on the simulated clock, if there is one."""
-    timing: RoundTiming | None = None
-    """How the clients spent it."""
-    facts: RoundFacts | None = None
-    """Facts that the scheme selected by; None in an asynchronous run, which has no scheme."""
-    evaluations: int = 0
-    """Losses and full gradients that clients computed for the selection, each over all their
-    samples.
-    """
-    losses: Floats | None = None
-    """[M] F_i(x) of those who arrive, if the scheme observes it."""
-    client_seconds: Floats | None = None
-    """[M] seconds on the simulated clock, if there is one."""
-
-    @property
-    def clients(self) -> Ids:
-        """[M] ids of those who arrive, ascending."""
-        return self.arrived.clients
 
 
 @dataclass(frozen=True, slots=True)

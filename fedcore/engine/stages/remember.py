@@ -52,15 +52,14 @@ class Count(RoundStage):
             return state, replace(flow, cost=cost)
         assert flow.cohort is not None
         assert flow.aggregate is not None
-        clients, traffic = flow.clients, state.traffic
-        up, down = traffic.exchange(len(clients), number)
+        up, down = state.traffic.finish(flow.clients, number)
         return state, replace(
             flow,
             cost=replace(
                 cost,
                 local_steps=int(work.steps.sum()),
-                bytes_up=cost.bytes_up + up + traffic.up(len(clients)),
-                bytes_down=cost.bytes_down + down + traffic.settle(clients, number),
+                bytes_up=cost.bytes_up + up,
+                bytes_down=cost.bytes_down + down,
                 observation=Observation(
                     flow.context.algorithm, work, flow.deltas, flow.cohort, flow.aggregate, selected.timing
                 ),

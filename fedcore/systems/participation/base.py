@@ -4,7 +4,7 @@ them by values that it keeps or asks for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
@@ -214,23 +214,6 @@ class Participation(Block):
 
     def unknown_probability(self) -> str | None:
         """Reason why inclusion probabilities are not known; None if they are."""
-        return None
-
-    def expected_count(self, reachable: float, clients: int, rounds: int) -> float:
-        """Expected number of distinct clients of a round, if `reachable` of N = `clients` can be
-        reached, for estimates. Default: the field `clients_per_round`, if there is one, or else all
-        of them.
-        """
-        return min(reachable, getattr(self, "clients_per_round", None) or reachable)
-
-    def expected_candidates(self, reachable: float) -> float:
-        """Expected number of candidates of a scheme that `selects`, if `reachable` clients can be
-        reached, for estimates. Default: the field `candidates`, if there is one, or else all of them.
-        """
-        return min(reachable, getattr(self, "candidates", None) or reachable)
-
-    def odds(self, clients: int) -> Iterable[float] | None:
-        """Probability of each client to take part in any round; None if it depends on others."""
         return None
 
     def listed(self, rounds: int) -> list[set[int]] | None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
-from itertools import repeat
-from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -22,8 +19,6 @@ from fedcore.systems.availability import (
     Reachable,
     check_ids,
     check_probability,
-    each_probability,
-    expected_count,
     read_probabilities,
 )
 from fedcore.systems.participation.base import Participation, normalise_weights
@@ -54,14 +49,10 @@ class Full(Participation):
     def chance_to_keep_any(self, share: Floats, clients: Ids, least: int) -> Floats | float:
         return 1.0
 
-    def expected_count(self, reachable: float, clients: int, rounds: int) -> float:
-        return reachable
 
-    def odds(self, clients: int) -> Iterable[float] | None:
-        return repeat(1.0, clients)
+class Sampled(Participation):
+    """K clients in each round, or a share of all."""
 
-
-class _Sampled(Participation):
     clients_per_round: ClientCount | None = None
     """K, the clients drawn each round."""
     fraction: Fraction | None = None
@@ -108,9 +99,6 @@ class _Sampled(Participation):
     def chance_to_keep_any(self, share: Floats, clients: Ids, least: int) -> Floats | float:
         return 1.0
 
-    def expected_count(self, reachable: float, clients: int, rounds: int) -> float:
-        return min(self.cohort_size(clients), reachable)
-
     def check(self, clients: int, rounds: int) -> None:
         size = self.cohort_size(clients)
         if size > clients:
@@ -120,7 +108,7 @@ class _Sampled(Participation):
             )
 
 
-class Uniform(_Sampled):
+class Uniform(Sampled):
     """Uniformly without replacement, weights n_i renormalised over the cohort (McMahan et al.;
     FedProx's experiments).
     """
@@ -137,7 +125,7 @@ class Uniform(_Sampled):
         return np.full(len(clients), self.cohort_size(len(share)) / len(share))
 
 
-class WithReplacement(_Sampled):
+class WithReplacement(Sampled):
     """S1 of Li et al.: K draws with replacement with probability p_i, each draw weighing 1/K."""
 
     own_weighting = "uniform"
@@ -160,9 +148,6 @@ class WithReplacement(_Sampled):
         alone: Floats = share[clients] ** (self.cohort_size(len(share)) - 1)
         return 1 - alone
 
-    def expected_count(self, reachable: float, clients: int, rounds: int) -> float:
-        return reachable * (1 - (1 - 1 / max(reachable, 1)) ** self.cohort_size(clients))
-
     def check(self, clients: int, rounds: int) -> None:
         """Any number of draws is possible."""
 
@@ -171,7 +156,7 @@ class WithReplacement(_Sampled):
         return True
 
 
-class ByShare(_Sampled):
+class ByShare(Sampled):
     """K different clients, one after another with probability p_i among those left, each weighing
     1/K (FedProx, Algorithm 2).
     """
@@ -193,7 +178,7 @@ class ByShare(_Sampled):
         )
 
 
-class WithoutReplacement(_Sampled):
+class WithoutReplacement(Sampled):
     """S2 of Li et al.: K clients uniformly without replacement, x <- (N/K) sum_S p_i y_i.
 
     The weights sum to one only when all p_i are equal; otherwise the iterate itself is scaled, as
@@ -227,7 +212,7 @@ class WithoutReplacement(_Sampled):
         return np.full(len(clients), self.cohort_size(len(share)) / len(share))
 
 
-class Cyclic(_Sampled):
+class Cyclic(Sampled):
     """The first K clients in round 1, the next K in round 2, and so on in the order of their ids, over
     and over: each takes part again as late as it can. Weights are n_i renormalised over the cohort.
     """
@@ -283,12 +268,6 @@ class Bernoulli(Participation):
             return float(bdtrc(least - 2, len(share) - 1, self.probability))
         return chance_of_others(read_probabilities(self.probability).each)[clients]
 
-    def expected_count(self, reachable: float, clients: int, rounds: int) -> float:
-        return expected_count(self.probability, clients) * reachable / clients
-
-    def odds(self, clients: int) -> Iterable[float] | None:
-        return each_probability(self.probability, clients)
-
     def check(self, clients: int, rounds: int) -> None:
         check_probability(self.probability, "/participation", clients)
 
@@ -311,9 +290,6 @@ class Trace(Participation):
 
     def unknown_probability(self) -> str | None:
         return "a trace has no sampling probabilities; use `samples` or `uniform`"
-
-    def expected_count(self, reachable: float, clients: int, rounds: int) -> float:
-        return fmean(len(set(row)) for row in self.rounds[:rounds]) * reachable / clients
 
     def listed(self, rounds: int) -> list[set[int]] | None:
         return list(map(set, self.rounds[:rounds]))

@@ -259,6 +259,7 @@ ESTIMATE = {
     "bytes_up": 48,
     "bytes_down": 48,
     "memory_bytes": 1 << 28,
+    "exactness": "bytes and steps are exact for seed 0",
     "privacy": {"noise_multiplier": 1.0, "epsilon": 2.0, "delta": 1e-5},
 }
 CHECKED: Document = {"value": {"components": {"algorithms": ["half_speed"]}, "flaws": []}}

@@ -119,14 +119,14 @@ def test_data_that_are_missing_are_told_first(
     assert "no estimate of the time: no run of this kind (logistic, engine auto) has been seen" in out
 
 
-def test_a_plan_needs_no_numerical_library(tmp_path: Path) -> None:
+def test_a_plan_needs_no_tensor_library(tmp_path: Path) -> None:
     code = """\
 import sys
 from fedq.cli import main
 try:
     main(["plan", sys.argv[1]])
 finally:
-    loaded = {"numpy", "scipy", "torch", "sqlalchemy", "httpx"} & sys.modules.keys()
+    loaded = {"scipy", "torch", "sqlalchemy", "httpx"} & sys.modules.keys()
     assert not loaded, loaded
 """
     command = [sys.executable, "-c", code, _file(tmp_path, MNIST)]

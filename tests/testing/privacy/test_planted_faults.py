@@ -22,6 +22,7 @@ from fedcore.privacy import client_level
 from fedcore.privacy.client_level import NOISE, Clipped, ClippingUpdate, PrivateMean, standard_normal
 from fedcore.privacy.local import NoisyChanges
 from fedcore.privacy.tree import NODE_NOISE, TreeMean
+from fedcore.systems import selection
 from fedcore.systems.participation import Uniform
 from fedcore.systems.work import plan_work
 from tests.builders.specifications import Document
@@ -119,7 +120,7 @@ def as_long_as_the_longest() -> Planting:
         most = max((each.steps for each in work), default=0)
         return [replace(each, steps=most) for each in work], arrives
 
-    return select, "plan_work", faulty
+    return selection, "plan_work", faulty
 
 
 def drawn_by_size() -> Planting:

@@ -7,8 +7,8 @@ from fedcore.algorithms.scaffold import ControlVariates
 from fedcore.algorithms.vrlsgd import DriftCorrection
 from fedcore.compression.top_k import KeepLargest
 from fedcore.core import Algorithm, Exchange, FirstExchange
-from fedcore.engine.compressed_links import Traffic
 from fedcore.messages import messages_of
+from fedcore.systems.traffic import Traffic
 
 DIM, WORD = 1_000, 4
 SPARSE = KeepLargest(k=10)
@@ -49,13 +49,13 @@ def test_the_first_exchange_is_counted_as_it_is_made(opening: FirstExchange, exp
 def test_a_client_that_heard_the_next_model_need_not_hear_it_again() -> None:
     traffic = traffic_of(Algorithm(rule=DriftCorrection(), downlink=SPARSE))
     assert traffic.down(np.array([0, 1]), 1).sum() == 2 * DIM * WORD
-    assert traffic.settle(np.array([0, 1]), 1) == 2 * 80
+    assert traffic.finish(np.array([0, 1]), 1)[1] == 2 * 80
     assert traffic.down(np.array([0]), 2).tolist() == [0]
     assert traffic.down(np.array([1]), 3).tolist() == [80]
 
 
 def test_other_rules_hear_nothing_at_the_end_of_a_round() -> None:
-    assert traffic_of(Algorithm()).settle(np.array([0]), 1) == 0
+    assert traffic_of(Algorithm()).finish(np.array([0]), 1) == (DIM * WORD, 0)
 
 
 def test_a_rule_that_gathers_nothing_makes_no_exchange() -> None:
