@@ -21,9 +21,10 @@ from fedcore.core import Aggregate
 from fedcore.engine import round as rounds
 from fedcore.engine.client_table import ClientTable
 from fedcore.engine.stages import stages_of
-from fedcore.engine.stages.base import Flow, RoundStage, RoundState, SelectedCohort
+from fedcore.engine.stages.base import Flow, RoundStage, RoundState
 from fedcore.engine.stages.remember import Remember
 from fedcore.systems.cohorts import Drawn
+from fedcore.systems.selection import SelectedCohort
 from tests.builders.specifications import Document, merged, specification
 from tests.engine.test_round import CASES, DIGITS
 
