@@ -27,11 +27,12 @@ of the tensors that are passed in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 from fedcore.assurance import Assurance, Assurances
+from fedcore.lazy import np, random
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -40,11 +41,12 @@ if TYPE_CHECKING:
 
 Vectors = Mapping[str, "Tensor"]
 FirstExchange = Literal["compressed", "exact", "zero"]
-Need = Literal["full_gradient", "gradient_at_x", "normaliser", "next_model"]
+Need = Literal["full_gradient", "gradient_at_x", "normaliser", "next_model", "random"]
 """Inputs that a rule may need: `full_gradient`, each client's full gradient at x, computed before it trains;
 `gradient_at_x`: `direction` receives the gradient at y minus that at x, on the same mini-batch; `normaliser`,
 which is NaN unless the local optimiser is linear: any other is rejected; `next_model`: the cohort receives
-the next model at the end of the round, and not only when a client takes part again.
+the next model at the end of the round, and not only when a client takes part again; `random`: random numbers,
+by `ClientContext.drawn`.
 """
 Remembers = Literal["trained", "decoded"]
 CohortNeed = Literal["normaliser", "order", "losses"]
@@ -97,6 +99,39 @@ class Declaring:
 
 
 @dataclass(frozen=True, slots=True)
+class Streams:
+    """Streams of random numbers of the clients of a cohort, or of one."""
+
+    seed: int
+    rounds: NDArray[np.int64]
+    """[M] the round in which each client began."""
+    clients: NDArray[np.int64]
+    """[M] ids."""
+    step: int = 0
+    """The local step, from 0."""
+
+    @classmethod
+    def together(cls, parts: Iterable[Streams | None]) -> Streams | None:
+        """The streams of all clients of `parts`, of one seed; None if there are none."""
+        known = [part for part in parts if part is not None]
+        if not known:
+            return None
+        rounds, clients = ([getattr(part, name) for part in known] for name in ("rounds", "clients"))
+        return cls(known[0].seed, np.concatenate(rounds), np.concatenate(clients))
+
+    def generators(self, purpose: str) -> Iterator[Generator]:
+        """A generator for each client."""
+        for round, client in zip(self.rounds.tolist(), self.clients.tolist(), strict=True):
+            yield random.generator(self.seed, purpose, round, client, self.step)
+
+    def take(self, rows: Tensor | slice | int) -> Streams:
+        """The streams of some of the clients, or of one."""
+        chosen = slice(rows, rows + 1) if isinstance(rows, int) else rows
+        index = chosen if isinstance(chosen, slice) else chosen.numpy(force=True)
+        return replace(self, rounds=self.rounds[index], clients=self.clients[index])
+
+
+@dataclass(frozen=True, slots=True)
 class ClientContext:
     """Inputs of one client (or, with a leading axis, of each client of a cohort) in a round."""
 
@@ -122,6 +157,25 @@ class ClientContext:
     """[..., 1] ||a_i||_1; NaN if the local optimiser is not linear in the gradients."""
     lr: float
     """The step size eta at the first local step of the round."""
+    streams: Streams | None = None
+    """Random numbers, if the rule needs them."""
+
+    def drawn(self, purpose: str, make: Callable[[Generator], NDArray[Any]]) -> Tensor:
+        """Random numbers [..., *], for each client what `make` draws from a stream of its own, of the type
+        and on the device of x.
+
+        The stream is keyed by seed, `purpose`, round, client and local step, which is 0 outside local steps:
+        the numbers are the same in whatever order and company clients are trained. An asynchronous client
+        has those of the round in which it began. For rules that state `random` in `needs`.
+        """
+        if self.streams is None:
+            raise TypeError("a rule that draws random numbers states it: `random` in `needs()`")
+        drawn = [make(generator) for generator in self.streams.generators(f"rule: {purpose}")]
+        return self.x.new_tensor(np.stack(drawn) if self.steps.dim() > 1 else drawn[0])
+
+    def at_step(self, k: int) -> ClientContext:
+        """The inputs of the k-th local step, from 0."""
+        return self if self.streams is None else replace(self, streams=replace(self.streams, step=k))
 
     def take(self, rows: Tensor | slice | int) -> ClientContext:
         """The inputs of some of the clients of a cohort, or of one."""
@@ -132,6 +186,7 @@ class ClientContext:
             full_gradient=None if self.full_gradient is None else self.full_gradient[rows],
             steps=self.steps[rows],
             normaliser=self.normaliser[rows],
+            streams=None if self.streams is None else self.streams.take(rows),
         )
 
 

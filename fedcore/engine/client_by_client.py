@@ -78,7 +78,7 @@ def _gradient_of_step(
         grad = gradient(model, client, samples, *step_of(passes, k, evaluation, at_x=at_x))
         return grad if work.noise is None else grad + torch.from_numpy(work.noise[row][k]).to(y)
 
-    return LocalProgram.of(job).gradient(evaluate, y, local)
+    return LocalProgram.of(job).gradient(evaluate, y, k, local)
 
 
 def parallel(jobs: Sequence[Job]) -> list[Result]:

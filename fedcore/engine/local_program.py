@@ -55,8 +55,9 @@ class LocalProgram:
         """True if it is the recursion of `Algorithm.is_affine`."""
         return self.algorithm.is_affine() and not self.private
 
-    def gradient(self, evaluate: Evaluate, y: Tensor, context: ClientContext) -> Tensor:
-        """The gradient [..., P] of a step at y [..., P]."""
+    def gradient(self, evaluate: Evaluate, y: Tensor, k: int, context: ClientContext) -> Tensor:
+        """The gradient [..., P] of the k-th step of the round, from 0, at y [..., P]."""
+        context = context.at_step(k)
         rule, models, first = self.algorithm.rule, self.algorithm.models, self.first(y)
         here, behind, seen = first[..., : self.dim], first[..., self.dim :], self.seen(context)
         # Evaluations of the rule beside its first come after those of the models.
@@ -100,7 +101,7 @@ class LocalProgram:
         d min(1, clip_norm / (|d| + 1e-6)), as `torch.nn.utils.clip_grad_norm_` clips; each model is clipped
         by itself.
         """
-        solver, models = self.algorithm.solver, self.algorithm.models
+        solver, models, context = self.algorithm.solver, self.algorithm.models, context.at_step(k)
         direction = self.direction(grad, y, context)
         if solver.clip_norm is not None:
             norm = direction.norm(dim=-1, keepdim=True)

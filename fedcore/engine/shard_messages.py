@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcore.core import Algorithm, ClientContext, ClientUpdate, Vectors
+from fedcore.core import Algorithm, ClientContext, ClientUpdate, Streams, Vectors
 from fedcore.engine.assignment import AggregatedUpdate, CohortWork, Ids, Job, Result
 from fedcore.engine.client_table import ClientTable
 from fedcore.engine.local_program import LocalProgram
@@ -82,6 +82,7 @@ def message_of_shard(
         "each": shard.each,
         "memory_divisor": shard.memory_divisor,
         "lr": local.lr,
+        "streams": None if local.streams is None else [local.streams.seed, local.streams.rounds.tolist()],
         "sizes": None if type(work.sizes) is StepSizes else work.sizes.first_of(steps).tolist(),
         "first_size": work.sizes.first,
         "widths": [batch.shape[1] for batch in work.batches],
@@ -122,7 +123,7 @@ def shard_of_message(
     counts = (steps * np.array(header["widths"])).tolist()
     on_device = {name: value.to(device) for name, value in tensors.items()}
     algorithm = algorithm.tuned(header["parameters"])
-    keys, values = header["passes"], header["sizes"]
+    keys, values, drawn = header["passes"], header["sizes"], header["streams"]
     work = CohortWork(
         clients=clients,
         steps=steps,
@@ -143,6 +144,7 @@ def shard_of_message(
             steps=on_device["local_steps"],
             normaliser=on_device["normaliser"],
             lr=header["lr"],
+            streams=None if drawn is None else Streams(drawn[0], np.array(drawn[1], np.int64), clients),
         ),
         passes=None
         if keys is None

@@ -237,9 +237,9 @@ class GenericDescent:
         self._local = self._local.take(slice(active))
         self._state = {name: vectors[:active] for name, vectors in self._state.items()}
 
-    def gradient(self, evaluate: Evaluate, y: Tensor) -> Tensor:
-        """The gradients of a step at `y` [R, D], of its shape; at [R, m, D] of several models."""
-        return self._program.gradient(evaluate, y, self._local)
+    def gradient(self, evaluate: Evaluate, y: Tensor, k: int) -> Tensor:
+        """The gradients of the k-th step at `y` [R, D], of its shape; at [R, m, D] of several models."""
+        return self._program.gradient(evaluate, y, k, self._local)
 
     def step(self, grad: Tensor, y: Tensor, k: int) -> Tensor:
         step, self._state = self._program.step(grad, y, self._state, k, self._local)
@@ -373,7 +373,7 @@ def _advance(
         for k, size in enumerate(sizes):
             if isinstance(recursion, GenericDescent):
                 evaluate = partial(_evaluate, stacked, noise, k, passes is not None)
-                grad = recursion.gradient(evaluate, y)
+                grad = recursion.gradient(evaluate, y, stretch.start + k)
             else:
                 grad = stacked.gradient(y, k)
                 if compares:

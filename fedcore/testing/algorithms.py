@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,6 +25,7 @@ from fedcore.core import (
     LocalSgd,
     Rule,
     ServerOptimiser,
+    Streams,
     Vectors,
 )
 from fedcore.engine.local_program import LocalProgram
@@ -129,6 +131,7 @@ def parts_with(spec: AlgorithmSpec, rule: Rule, device: str = "cpu") -> Parts:
     memory = {name: draw(CLIENTS, *start.get(name, x).shape) for name in (*rule.memory, *models.memory)}
     weights = draw(CLIENTS).exp()
     steps = torch.tensor([2.0, 5.0, 1.0], dtype=torch.float64, device=device)
+    streams = Streams(0, np.ones(CLIENTS, np.int64), np.array([1, 3, 6]))
     context = ClientContext(
         x=x,
         shared=_Declared("shared", {name: draw(DIM) for name in rule.shared}),
@@ -138,6 +141,7 @@ def parts_with(spec: AlgorithmSpec, rule: Rule, device: str = "cpu") -> Parts:
         steps=steps[:, None],
         normaliser=1.5 * steps[:, None],
         lr=0.1,
+        streams=streams if "random" in rule.needs() else None,
     )
     context = replace(context, x=models.starting_point(x, context.memory))
     trained = x.shape if models.trained == 1 else (models.trained, DIM)
@@ -543,7 +547,7 @@ def _client_outputs(
     def evaluate(model: Tensor, *, evaluation: int, at_x: bool = False) -> Tensor:  # noqa: ARG001 - one
         return _steep(model)
 
-    gradient = program.gradient(evaluate, y, context)
+    gradient = program.gradient(evaluate, y, 0, context)
     after(rule.gradient)
     after(models.gradient)
     direction = program.direction(grad, y, context)

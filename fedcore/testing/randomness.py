@@ -17,7 +17,7 @@ EXPECTED = "random numbers from keyed streams, `generator(seed, purpose, round, 
 CAUSE = (
     "results would depend on the order of calls and on whatever else draws in the process; use"
     " `generator` of fedq.extensions where seed and round are given, as to `Aggregator.of_round`, or draw"
-    " in `Compressor.sample`; a client's rule draws nothing"
+    " in `Compressor.sample`; a client's rule draws by `context.drawn`, with `random` in its `needs()`"
 )
 
 

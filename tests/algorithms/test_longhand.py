@@ -14,8 +14,9 @@ from torch import Tensor
 
 from fedcore import ExperimentSpec, Simulation, run
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.core import Aggregate, ClientContext, Cohort, Rule, Vectors
+from fedcore.core import Aggregate, ClientContext, Cohort, Need, Rule, Vectors
 from fedcore.data.plan import mini_batches
+from fedcore.random import generator
 from fedcore.systems.cohorts import draw
 from fedcore.systems.work import Work
 from tests.builders.specifications import QUADRATIC, Document, specification
@@ -590,3 +591,75 @@ def test_a_rule_whose_server_moves_by_the_aggregate_sends_what_fedavg_does(engin
         x, momentum = x + moved, -moved / (ETA * STEPS_OF_ALL)
         assert simulation.advance().bytes_up == fedavg.advance().bytes_up
         np.testing.assert_allclose(simulation.state.server.x.numpy(), x, rtol=0, atol=1e-12)
+
+
+@dataclass(frozen=True)
+class LangevinStep(Rule):
+    """y <- y - eta g_i(y) + sqrt(2 eta T) xi: Deng et al., On Convergence of Federated Averaging Langevin
+    Dynamics, UAI 2024, Algorithm 1, with noise of its own for each client.
+    """
+
+    temperature: float = 0.02
+
+    def needs(self) -> frozenset[Need]:
+        return frozenset({"random"})
+
+    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
+        noise = context.drawn("langevin", lambda generator: generator.standard_normal(y.shape[-1]))
+        return grad - (2 * self.temperature / context.lr) ** 0.5 * noise
+
+
+class Langevin(AlgorithmSpec):
+    """Sampling from the posterior of the global model."""
+
+    source = "Deng et al., UAI 2024"
+    fixed_point = "samples around the optimum"
+
+    kind: Literal["langevin"] = "langevin"
+
+    def rule(self) -> Rule:
+        return LangevinStep()
+
+
+@pytest.mark.parametrize("engine", ["reference", "parallel", "vectorised"])
+def test_a_rule_draws_from_streams_of_seed_round_client_and_step(engine: str) -> None:
+    spec = specification(
+        QUADRATIC,
+        algorithm=Langevin(),
+        local={"lr": ETA, "steps": None},
+        systems={"steps": {"kind": "per_client", "values": [1, 4, 2, 3]}},
+        participation={"kind": "uniform", "clients_per_round": 3, "weighting": "uniform"},
+        execution={"engine": engine},
+        rounds=4,
+    )
+    simulation = Simulation(spec, 5)
+    x = simulation.state.server.x.numpy().copy()
+    for round in range(1, 5):
+        ends = []
+        for i in draw(spec.participation, np.full(4, 0.25), 5, round).clients.tolist():
+            y = x.copy()
+            for k in range([1, 4, 2, 3][i]):
+                xi = generator(5, "rule: langevin", round, i, k).standard_normal(3)
+                y = y - ETA * gradient(i, y) + (2 * ETA * 0.02) ** 0.5 * xi
+            ends.append(y)
+        x = np.mean(ends, axis=0)
+        simulation.advance()
+        np.testing.assert_allclose(simulation.state.server.x.numpy(), x, rtol=0, atol=1e-12)
+
+
+def test_a_rule_that_does_not_state_that_it_draws_is_told_to() -> None:
+    class Silent(LangevinStep):
+        def needs(self) -> frozenset[Need]:
+            return frozenset()
+
+        def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
+            return super().direction(grad, y, context)
+
+    class Quiet(Langevin):
+        kind: Literal["quiet"] = "quiet"  # type: ignore[assignment]
+
+        def rule(self) -> Rule:
+            return Silent()
+
+    with pytest.raises(TypeError, match=r"`random` in `needs\(\)`"):
+        Simulation(specification(QUADRATIC, algorithm=Quiet()), 0).advance()

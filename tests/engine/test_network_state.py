@@ -528,7 +528,7 @@ def test_the_rule_sees_the_shared_part_alone_and_private_parameters_the_optimise
     def evaluate(model: Tensor, *, evaluation: int, at_x: bool = False) -> Tensor:
         return model.square()
 
-    grad = program.gradient(evaluate, y, whole)
+    grad = program.gradient(evaluate, y, 0, whole)
     assert torch.equal(grad, torch.cat([y[:, :3].square() + x[:, :3], y[:, 3:].square()], 1))
     step, _ = program.step(grad, y, {}, 0, whole)
     assert torch.equal(step, torch.cat([rule.direction(grad[:, :3], y[:, :3], part), grad[:, 3:]], 1))

@@ -28,6 +28,7 @@ from fedcore.engine.shards import split
 from fedcore.problems.supervised import Score, Scoring
 from fedcore.simulation.shard_member import ShardMember
 from fedcore.testing import runs
+from tests.algorithms.test_longhand import Langevin
 from tests.builders.specifications import ALGORITHMS, QUADRATIC, SYNTHETIC, Document, merged, specification
 from tests.engine.test_asynchronous import CASES as ASYNCHRONOUS
 from tests.engine.test_networks import own
@@ -44,6 +45,11 @@ CASES: dict[str, Document] = {
         "local": {"steps": 5, "lr_schedule": {"kind": "inverse_time", "mu": 1.0, "gamma": 8.0}},
         "rounds": 3,
     },
+    "random numbers of a rule": merged(SMALL, {"algorithm": Langevin()}),
+    "random numbers of a rule, asynchronous": merged(
+        ASYNCHRONOUS["fedbuff"],
+        {"algorithm": Langevin()},
+    ),
     "median": merged(SMALL, {"aggregator": {"kind": "median"}}),
     "each client seen": merged(SMALL, {"evaluation": {"measures": ["client_drift"]}}),
 }

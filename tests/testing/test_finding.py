@@ -32,7 +32,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
         return grad + 0.01 * torch.randn_like(grad)  # wrong
 """
         ),
-        "found torch's default generator.*a client's rule draws nothing",
+        "found torch's default generator.*a client's rule draws by",
     ),
     "a generator without a seed": (
         rule(

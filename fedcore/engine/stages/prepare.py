@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from fedcore.core import ClientContext, Cohort
+from fedcore.core import ClientContext, Cohort, Streams
 from fedcore.data.plan import augmented_batches, gradient_noise
 from fedcore.engine.assignment import CohortWork
 from fedcore.engine.local_solver import normaliser
@@ -53,7 +53,7 @@ def _assign(server: ServerState, flow: Flow, start: CommonStart, memory: Vectors
     sizes = spec.local.step_sizes(spec.rounds, flow.number, server.clock)
     work = [flow.selected.work[row] for row in rows.tolist()]
     steps = np.array([item.steps for item in work], np.int64)
-    noise = problem.gradient_noise
+    noise, draws = problem.gradient_noise, "random" in context.algorithm.rule.needs()
     held = {name: vectors[index] for name, vectors in memory.items()}
     return CohortWork(
         clients=clients,
@@ -66,7 +66,10 @@ def _assign(server: ServerState, flow: Flow, start: CommonStart, memory: Vectors
         if noise
         else None,
         sizes=sizes,
-        local=_context(context, chosen.x, server, clients, held, sizes, steps),
+        local=replace(
+            _context(context, chosen.x, server, clients, held, sizes, steps),
+            streams=Streams(seed, np.full_like(clients, start.round), clients) if draws else None,
+        ),
         models=chosen.numbers,
     )
 
@@ -119,6 +122,7 @@ def _together(parts: Sequence[CohortWork]) -> CohortWork:
         steps=torch.cat([one.steps for one in contexts])[rows],
         normaliser=torch.cat([one.normaliser for one in contexts])[rows],
         lr=contexts[0].lr,
+        streams=Streams.together(one.streams for one in contexts),
     )
     batches = [batch for part in parts for batch in part.batches]
     noise = [drawn for part in parts for drawn in part.noise or ()]
@@ -128,7 +132,7 @@ def _together(parts: Sequence[CohortWork]) -> CohortWork:
         steps=np.concatenate([part.steps for part in parts])[order],
         batches=tuple(batches[row] for row in order),
         noise=tuple(noise[row] for row in order) if noise else None,
-        local=local,
+        local=local if local.streams is None else replace(local, streams=local.streams.take(rows)),
     )
 
 
