@@ -386,7 +386,8 @@ class Models(Declaring):
     """
 
     described: ClassVar[Described] = {
-        "plain": Statement(("gradient", "direction", "taken"), "`plain = False`")
+        "plain": Statement(("gradient", "direction", "taken"), "`plain = False`"),
+        "by_layers": Statement(("for_model",), "`by_layers = True`"),
     }
     assures: ClassVar[Assurances] = Rule.assures
     """Statements about privacy; see `Rule.assures`."""
@@ -398,6 +399,10 @@ class Models(Declaring):
     """True if each local step is the solver's, along the rule's direction."""
     full_gradient: ClassVar[bool] = False
     """True if each client computes its full gradient at its personal model before it trains."""
+    by_layers: ClassVar[bool] = False
+    """True if layers are told apart, once the network is known: some stay with the client, or several models
+    have some in common.
+    """
 
     kept: int = 1
     """k, how many models the server keeps. Each client receives all, and uses the one with the lowest
@@ -413,8 +418,6 @@ class Models(Declaring):
     """[D] true for the parameters that stay with each client, with running statistics of their layers; None
     if there are none, and before the network is known.
     """
-    overlap: bool = False
-    """True if several models of the server have some parameters in common."""
     common: Tensor | None = field(default=None, compare=False)
     """[D] true for these; None if there are none, and before the network is known."""
 

@@ -17,24 +17,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def shared_by_clusters(head: Layers | None, coordinates: Mapping[str, Tensor]) -> Tensor | None:
-    """[D] true for the parameters of all layers outside `head`; None if `head` is None.
-
-    Raises SpecificationError if the model has no such layers.
-    """
-    return None if head is None else ~mask_of(head, coordinates, "/algorithm/head")
-
-
 @dataclass(frozen=True)
-class OneOfSeveral(Models):
+class ModelsWithHeads(Models):
     """Each client trains the model with the lowest loss; all layers but the `head` are common."""
 
     assures = Models.assures
+    by_layers = True
 
-    head: Layers | None = None
+    head: Layers = 0
 
     def for_model(self, coordinates: Mapping[str, Tensor]) -> Models:
-        return replace(self, common=shared_by_clusters(self.head, coordinates))
+        """Raises SpecificationError if the model has no such layers."""
+        return replace(self, common=~mask_of(self.head, coordinates, "/algorithm/head"))
 
 
 class Ifca(AlgorithmSpec):
@@ -86,10 +80,7 @@ class Ifca(AlgorithmSpec):
     """
 
     def models(self) -> Models:
-        return OneOfSeveral(
-            self.clusters,
-            self.spread,
-            moves_by_share=self.averaging == "gradients",
-            overlap=self.head is not None,
-            head=self.head,
-        )
+        by_share = self.averaging == "gradients"
+        if self.head is None:
+            return Models(self.clusters, self.spread, by_share)
+        return ModelsWithHeads(self.clusters, self.spread, by_share, head=self.head)

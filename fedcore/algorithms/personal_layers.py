@@ -65,6 +65,7 @@ class PersonalLayers(Models):
     """
 
     assures = Models.assures
+    by_layers = True
     memory = ("personal",)
 
     layers: Layers = 0
@@ -99,6 +100,7 @@ class Alternating(PersonalLayers):
     """Steps of the personal layers alone, then `shared_steps` of the others alone."""
 
     assures = Models.assures
+    by_layers = True
     plain = False
 
     shared_steps: int = 1

@@ -331,7 +331,8 @@ def _check_compression(spec: ExperimentSpec) -> None:
             f"{spec.compression.downlink.kind} of this form compresses messages of clients only: use it in"
             " `uplink`",
         )
-    if spec.algorithm.models().overlap and not isinstance(spec.compression.downlink, NoCompression):
+    models = spec.algorithm.models()
+    if models.kept > 1 and models.by_layers and not isinstance(spec.compression.downlink, NoCompression):
         raise SpecificationError(
             "/compression/downlink",
             f"{spec.algorithm.kind} has models with layers in common, which compression of the models would"

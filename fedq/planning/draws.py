@@ -10,7 +10,6 @@ from itertools import chain
 from math import exp
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedcore.algorithms.personal_layers import PersonalLayers
 from fedcore.block import ceil_share
 from fedcore.core import Algorithm
 from fedcore.data.dirichlet import InnerDirichletPartition
@@ -191,7 +190,7 @@ def describe_exactness(spec: ExperimentSpec, played: RunCounts) -> str:
         sizes: unknown and (scheme.draws_by_share or (timed and in_batches)),
     }
     sent = {
-        "all layers are taken to travel": models.overlap or isinstance(models, PersonalLayers),
+        "all layers are taken to travel": models.by_layers,
         "running statistics are left out": getattr(spec.problem.model, "batch_norm", None) == "average",
     }
     by_steps = {sizes: drawn[sizes] or (unknown and in_batches)}

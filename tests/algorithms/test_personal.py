@@ -344,6 +344,8 @@ def test_fedper_of_one_round_is_fedavg_in_the_body() -> None:
 class NewHead(Models):
     """In each round clients begin with the head of the first model, and forget theirs."""
 
+    by_layers = True
+
     def for_model(self, coordinates: Mapping[str, Tensor]) -> Models:
         return replace(self, stays=mask_of(1, coordinates, ""))
 
