@@ -135,7 +135,10 @@ function show(kind, words, flaws, details) {
   verdict.className = `badge`;
   verdict.dataset.status = kind;
   if (verdict.textContent !== words) verdict.textContent = words;
-  byId("found").replaceChildren(...details);
+  const place = byId("found");
+  const made = h("div", {}, ...details);
+  // What has not changed stays, so that no click on it is lost.
+  if (made.innerHTML !== place.innerHTML) place.replaceChildren(...made.childNodes);
   sending.setAttribute("aria-disabled", String(kind !== "ok"));
   editor.mark(flaws.filter((flaw) => !flaw.isUnread));
   form.mark(flaws);
