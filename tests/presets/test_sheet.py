@@ -14,9 +14,9 @@ from fedcore.presets.sheet import list_variants
 from fedcore.solvers.schedules import InverseTimeLr
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.search import Study
-from fedcore.theory import fedlin
 from fedcore.theory.quadratics import Quadratics
 from fedq.results.summaries import metric_names
+from tests.theory import fedlin
 
 
 @pytest.fixture(params=presets.names())

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedcore.theory.fedlin import proposition_1, proposition_2
 from fedcore.theory.quadratics import (
     Quadratics,
     averaging,
@@ -18,6 +17,7 @@ from fedcore.theory.quadratics import (
     reach,
 )
 from tests.builders.specifications import quadratics
+from tests.theory.fedlin import proposition_1, proposition_2
 
 Floats = NDArray[np.float64]
 CLIENTS = quadratics(count=4)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedcore.theory import fedavg, fedlin, fednova, fedprox
 from fedcore.theory.quadratics import Quadratics, averaging, normalised_averaging
 from fedcore.theory.quadratics import fedlin as fedlin_rounds
 from tests.builders.specifications import quadratics
+from tests.theory import fedavg, fedlin, fednova, fedprox
 
 Floats = NDArray[np.float64]
 CLIENTS = quadratics(count=4)
