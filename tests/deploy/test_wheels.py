@@ -88,7 +88,7 @@ import api, workers, migrations
 from fedq import AsyncClient, Client, ExperimentSpec
 from importlib.util import find_spec
 assert api.OURS and workers.OURS and migrations.OURS
-assert not any(map(find_spec, ("torch", "numpy", "sqlalchemy", "fastapi", "celery")))
+assert not any(map(find_spec, ("torch", "scipy", "sqlalchemy", "fastapi", "celery")))
 print(Client.__module__, AsyncClient.__module__, ExperimentSpec.__module__)
 """
     assert "fedq.client" in _succeeds([python, "-c", program], project)

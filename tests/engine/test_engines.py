@@ -110,7 +110,7 @@ from fedcore.errors import SpecificationError
 from tests.builders.specifications import SYNTHETIC, specification
 
 simulation = Simulation(specification(SYNTHETIC), seed=0)
-assert simulation.engine == "vectorised", simulation.engine
+assert simulation.facts.choice.engine == "vectorised", simulation.facts.choice
 assert simulation.advance().round == 1
 assert "torch._dynamo" not in sys.modules  # takes two seconds to import
 try:

@@ -378,7 +378,7 @@ def refused() -> set[str]:
 def test_commands_work_alone_and_those_that_cannot_name_the_extra(
     service: Service, refused: set[str], tmp_path: Path
 ) -> None:
-    assert {"torch", "numpy", "pandas", "fastapi", "sqlalchemy"} <= refused
+    assert {"torch", "scipy", "pandas", "fastapi", "sqlalchemy"} <= refused
     spec = "--set=rounds=1", "--set=seeds=[0]"
     commands = {
         ("--help",): 0,
