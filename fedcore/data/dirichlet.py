@@ -252,6 +252,9 @@ class InnerDirichletPartition(HoldOutPartition):
                 "/problem/partition/sizes", f"add up to {sum(self.sizes)}, but there are {samples} samples"
             )
 
+    def counts(self, samples: int) -> tuple[Ids, bool]:
+        return super().counts(samples) if self.sizes is None else (np.array(self.sizes, np.int64), True)
+
     def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
         self._check_sum(len(labels))
         draw = random.generator(seed, "partition")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from math import exp
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from fedcore.block import NonNegative
 from fedcore.data.base import DatasetSpec
-from fedcore.data.partition import HoldOutPartition, distribute, pools_of, take_slices
+from fedcore.data.partition import HoldOutPartition, distribute, even, pools_of, take_slices
 from fedcore.errors import SpecificationError
 from fedcore.lazy import np, random
 
@@ -45,6 +46,9 @@ class ShardsPartition(HoldOutPartition):
         dealt = draw.permutation(count).reshape(self.clients, self.shards_per_client)
         sizes = np.diff(ends, prepend=0)
         return take_slices(by_label, (ends - sizes)[dealt], sizes[dealt])
+
+    def counts(self, samples: int) -> tuple[Ids, bool]:
+        return even(samples, self.clients), not samples % self.part_count()
 
 
 class ClassesPerClientPartition(HoldOutPartition):
@@ -104,6 +108,13 @@ class ClassesPerClientPartition(HoldOutPartition):
         shares = np.exp(logs - logs.max(0, initial=np.finfo(float).min))
         sizes += (spare * shares / np.maximum(shares.sum(0), 1)).astype(np.int64)
         return distribute(pools, sizes)
+
+    def counts(self, samples: int) -> tuple[Ids, bool]:
+        found = even(samples, self.clients)
+        if self.mean is not None:
+            mean = self.min_samples + exp(min(self.mean + self.sigma**2 / 2, MAX_LOG))
+            found = np.minimum(found, int(mean))
+        return found, False
 
 
 def _spare(spec: ClassesPerClientPartition, pools: list[Ids], sizes: Ids) -> Ids:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, TypeVar
 from pydantic import Field
 
 from fedcore.block import Block, ClientCount, Seed
+from fedcore.core import Declaring, Described, Statement
 from fedcore.data.base import DatasetSpec, DataShape
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule, np, torch
@@ -34,11 +35,19 @@ REDRAW_S = 30.0
 """Draws, and seconds, before the minimum size is given up."""
 
 
-class Partition(Block):
+class Partition(Declaring, Block):
     """Assignment of samples to clients.
 
     A subclass adds `kind` and its fields, and implements `parts`.
     """
+
+    described: ClassVar[Described] = {
+        "counts": Statement(
+            ("parts",),
+            "`def counts(self, samples): return super().counts(samples)[0], False`",
+            base_is_careful=True,
+        )
+    }
 
     source: ClassVar[str | None] = None
     """The paper that proposed the partition."""
@@ -71,6 +80,12 @@ class Partition(Block):
     def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
         """The samples of each client; `labels` and `keys` [n], the owners of the samples."""
         raise NotImplementedError
+
+    def counts(self, samples: int) -> tuple[Ids, bool]:
+        """How many of n = `samples` samples each client holds, [N], for plans; and whether that is so
+        whatever labels, owners and draws are, or a guess.
+        """
+        return even(samples, self.clients), False
 
     def changed(self, features: Tensor, client: int, seed: int) -> Tensor:
         """The features [n_i, ...] of a client as it sees them, of the same shape and type."""
@@ -155,6 +170,11 @@ class HoldOutPartition(Partition):
         parts = partition(self, _labels(together), seed)
         seen = self.see(together, parts, seed)
         return federated.hold_out(seen, parts, self.hold_out, self.own_seed(seed))
+
+
+def even(samples: int, clients: int) -> Ids:
+    """Samples [N] of each client, as equal as they can be, the first ones with one more."""
+    return samples // clients + (np.arange(clients) < samples % clients)
 
 
 def _labels(dataset: UndividedDataset) -> Ids:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from fedcore.data.partition import HoldOutPartition, redraw
+from fedcore.data.partition import HoldOutPartition, even, redraw
 from fedcore.errors import SpecificationError
 from fedcore.lazy import np, random, torch
 
@@ -31,6 +31,9 @@ class EvenPartition(HoldOutPartition):
     def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
         draw = random.generator(seed, "partition")
         return list(np.array_split(draw.permutation(len(labels)), self.clients))
+
+    def counts(self, samples: int) -> tuple[Ids, bool]:
+        return even(samples, self.clients), True
 
 
 class IidPartition(EvenPartition):

@@ -7,15 +7,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from math import exp
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedcore.block import ceil_share
 from fedcore.core import Algorithm
-from fedcore.data.dirichlet import InnerDirichletPartition
 from fedcore.data.exact import ExactProblem
-from fedcore.data.label_skew import MAX_LOG, ClassesPerClientPartition, ShardsPartition
-from fedcore.data.size_skew import EvenPartition
+from fedcore.data.partition import even
 from fedcore.lazy import np, random
 from fedcore.messages import RoundMessage, messages_of
 from fedcore.spec import ExperimentSpec
@@ -215,20 +212,12 @@ def clients_of(problem: Problem) -> tuple[Floats, Ids, bool]:
         weights = np.where(np.isnan(weights), rows, weights)
         return weights / weights.sum(), rows, True
     shape = dataset.shape()
-    divided = None if partition is None else partition.divided_samples(shape)
-    samples = shape.train_samples if divided is None else divided
-    sizes = samples // clients + (np.arange(clients) < samples % clients)
-    known = isinstance(dataset, ExactProblem)
-    match partition:
-        case EvenPartition():
-            known = divided is not None
-        case ShardsPartition():
-            known = divided is not None and not divided % partition.part_count()
-        case InnerDirichletPartition(sizes=(_, *_)):
-            sizes, known = np.array(partition.sizes, np.int64), True
-        case ClassesPerClientPartition(mean=float(mean)):
-            most = partition.min_samples + exp(min(mean + partition.sigma**2 / 2, MAX_LOG))
-            sizes = np.minimum(sizes, int(most))
+    if partition is None:
+        sizes, known = even(shape.train_samples, clients), isinstance(dataset, ExactProblem)
+    else:
+        divided = partition.divided_samples(shape)
+        sizes, known = partition.counts(shape.train_samples if divided is None else divided)
+        known = known and divided is not None
     if (share := getattr(partition, "hold_out", None)) is not None:
         sizes = np.array([size - ceil_share(share, size) for size in sizes.tolist()], np.int64)
     sizes = np.maximum(sizes, 1)

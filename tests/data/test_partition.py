@@ -461,3 +461,36 @@ def test_own_parts_may_leave_samples_out_and_be_of_any_integers() -> None:
     found = partition(_own(parts), np.arange(5), seed=0)
     assert [part.tolist() for part in found] == [[4], [2, 0]]
     assert {part.dtype for part in found} == {np.dtype(np.int64)}
+
+
+@pytest.mark.parametrize("samples", [360, 361])
+@pytest.mark.parametrize(
+    ("spec", "known"),
+    [
+        (IidPartition(kind="iid", clients=7), (True, True)),
+        (ShardsPartition(kind="shards", clients=6, shards_per_client=2), (True, False)),
+        (
+            InnerDirichletPartition(kind="inner_dirichlet", clients=3, alpha=1.0, sizes=(5, 60, 9)),
+            (True, True),
+        ),
+        (DirichletPartition(kind="dirichlet", clients=5, alpha=1.0), (False, False)),
+        (ClassesPerClientPartition(kind="classes_per_client", clients=5, classes=2), (False, False)),
+    ],
+    ids=lambda value: getattr(value, "kind", ""),
+)
+def test_counts_that_are_known_are_those_of_any_draw(
+    spec: Partition, known: tuple[bool, bool], samples: int
+) -> None:
+    counts, told = spec.counts(samples)
+    assert told is known[samples - 360]
+    for seed in range(5) if told else ():
+        labels = np.random.default_rng(seed).integers(0, 4, samples)
+        assert [len(part) for part in partition(spec, labels, seed)] == counts.tolist()
+
+
+def test_a_partition_below_one_with_known_counts_states_its_own() -> None:
+    with pytest.raises(TypeError, match="`parts` of its own, so it states `counts` anew"):
+
+        class Uneven(IidPartition):
+            def parts(self, labels: Ids, seed: int, keys: Ids | None) -> list[Ids]:
+                return [np.arange(1), *super().parts(labels, seed, keys)[1:]]
