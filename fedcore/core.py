@@ -162,7 +162,8 @@ class ClientContext:
 
     def drawn(self, purpose: str, make: Callable[[Generator], NDArray[Any]]) -> Tensor:
         """Random numbers [..., *], for each client what `make` draws from a stream of its own, of the type
-        and on the device of x.
+        and on the device of x. `make` returns an array of the same shape for each client and step; a number
+        is one of [1].
 
         The stream is keyed by seed, `purpose`, round, client and local step, which is 0 outside local steps:
         the numbers are the same in whatever order and company clients are trained. An asynchronous client
@@ -170,7 +171,9 @@ class ClientContext:
         """
         if self.streams is None:
             raise TypeError("a rule that draws random numbers states it: `random` in `needs()`")
-        drawn = [make(generator) for generator in self.streams.generators(f"rule: {purpose}")]
+        drawn = [np.atleast_1d(make(each)) for each in self.streams.generators(f"rule: {purpose}")]
+        if len({one.shape for one in drawn}) > 1:
+            raise ValueError(f"random numbers {purpose!r} must have the same shape for each client and step")
         return self.x.new_tensor(np.stack(drawn) if self.steps.dim() > 1 else drawn[0])
 
     def at_step(self, k: int) -> ClientContext:
@@ -758,6 +761,11 @@ class Algorithm:
                     f"{type(part).__name__}.{name} must be a tuple of names, such as ('control',), not"
                     f" {stated!r}"
                 )
+        if models.trained > 1 and not models.memory:
+            raise TypeError(
+                f"{type(models).__name__} trains {models.trained} models, so clients keep those beside the"
+                " first: name them in `memory`, and give them in `start` and `remember`"
+            )
         _check_known(f"{type(rule).__name__}.remembers", {rule.remembers}, Remembers)
         _check_known(f"{type(rule).__name__}.needs()", rule.needs(), Need)
         _check_known(f"{type(self.aggregator).__name__}.needs()", self.aggregator.needs(), CohortNeed)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ModelsWithHeads(Models):
+class ModelsWithSharedBody(Models):
     """Each client trains the model with the lowest loss; all layers but the `head` are common."""
 
     assures = Models.assures
@@ -83,4 +83,4 @@ class Ifca(AlgorithmSpec):
         by_share = self.averaging == "gradients"
         if self.head is None:
             return Models(self.clusters, self.spread, by_share)
-        return ModelsWithHeads(self.clusters, self.spread, by_share, head=self.head)
+        return ModelsWithSharedBody(self.clusters, self.spread, by_share, head=self.head)

@@ -102,6 +102,8 @@ class ClientTable:
         """
         if not self._rows:
             return
+        if missing := sorted(self._rows.keys() - vectors.keys()):
+            raise TypeError(f"clients keep {missing[0]!r} between rounds, but `remember` does not return it")
         self._admit(clients)
         slots = torch.from_numpy(self._slots[clients])
         for name, rows in self._rows.items():

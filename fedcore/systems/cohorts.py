@@ -56,10 +56,14 @@ def draw(
     takes depends on the size of the cohort, hardly on N, unless only few can be reached or they are
     drawn `by_share`.
     """
-    clients, times = np.unique(
-        participation.draw(share, reachable, random.generator(seed, "cohort", round), round),
-        return_counts=True,
-    )
+    drawn = participation.draw(share, reachable, random.generator(seed, "cohort", round), round)
+    clients, times = np.unique(drawn, return_counts=True)
+    if len(clients):
+        given = f"{type(participation).__name__}.draw"
+        if clients.dtype.kind not in "iu" or clients[0] < 0 or clients[-1] >= len(share):
+            raise TypeError(f"{given} must return ids of clients, integers below {len(share)}, not {drawn}")
+        if reachable is not None and not reachable.has(clients.astype(np.int64)).all():
+            raise ValueError(f"{given} drew clients that are not `reachable` in round {round}")
     return Drawn(clients.astype(np.int64), times.astype(np.int64))
 
 

@@ -46,6 +46,22 @@ def parts_divide_the_samples(subject: Subject) -> None:
         ) from error
 
 
+def counts_that_are_known_are_those_of_parts(subject: Subject) -> None:
+    """`counts`, where it says that it knows, are the sizes of the parts, whatever labels and draws are."""
+    spec, labels, keys = subject.spec(), *_labels(subject)
+    counts, known = spec.counts(len(labels))
+    for seed in range(SEED) if known else ():
+        shuffled = generator(seed, "labels").permutation(labels)
+        sizes = [len(part) for part in spec.parts(shuffled, seed, keys if spec.by_owner else None)]
+        require(
+            sizes == counts.tolist(),
+            f"the sizes of the parts, {sizes[:5]} ..., since `counts` says that they are known",
+            f"{counts.tolist()[:5]} ...",
+            "sizes depend on labels or draws: return False beside them; or `parts` was changed alone",
+            spec.counts,
+        )
+
+
 def a_partition_depends_on_its_seed_alone(subject: Subject) -> None:
     """Equal seeds give equal parts, whatever was drawn before."""
     labels, keys = _labels(subject)
@@ -358,6 +374,7 @@ def _makes(subject: Subject) -> list[runs.Make]:
 _IN_RUNS = trials.checks_in_runs(_makes)
 PARTITION = (
     parts_divide_the_samples,
+    counts_that_are_known_are_those_of_parts,
     a_partition_depends_on_its_seed_alone,
     _IN_RUNS.resumption,
 )

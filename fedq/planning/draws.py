@@ -69,18 +69,22 @@ class PlannedRun:
 
     draws: DrawContext
     algorithm: Algorithm
+    in_training: int = 0
+    """Clients of an asynchronous run that have begun and not arrived when it ends."""
 
     @classmethod
     def of(cls, spec: ExperimentSpec) -> PlannedRun:
         """The run of `spec`; clients of an asynchronous one start and arrive in the same round."""
         share, sizes, _ = clients_of(spec.problem)
+        in_training = 0
         if spec.asynchrony is not None:
-            uniform = Uniform(kind="uniform", clients_per_round=_arrivals(spec, len(sizes)))
+            arrivals, in_training = _arrivals(spec, len(sizes))
+            uniform = Uniform(kind="uniform", clients_per_round=arrivals)
             spec = spec.model_copy(update={"participation": uniform, "asynchrony": None})
         available = spec.systems.availability
         available = None if isinstance(available, TimedTrace) else available
         dim = dimension(spec.problem)
-        return cls(DrawContext(spec, spec.seeds[0], share, sizes, dim, available), spec.build())
+        return cls(DrawContext(spec, spec.seeds[0], share, sizes, dim, available), spec.build(), in_training)
 
     @property
     def messages(self) -> Sequence[RoundMessage]:
@@ -95,7 +99,7 @@ class PlannedRun:
         local = spec.local.epochs, spec.local.steps, spec.local.batch_size
         sizes = [(one[1:], one.size(links[one.way], word)) for one in self.messages]
         clients = draws.sizes.tobytes(), draws.share.tobytes()
-        return spec.rounds, *blocks, *local, word, *sizes, *clients
+        return spec.rounds, self.in_training, *blocks, *local, word, *sizes, *clients
 
     @property
     def steady(self) -> bool:
@@ -144,6 +148,7 @@ class PlannedRun:
         reached = clients * (1 - away ** (rounds / played))
         in_full = 0 if scale > 1 else rounds if self.steady else played
         arrived, steps, samples, batches, up, down = totals.tolist()
+        down += self.in_training * traffic.dense()
         return RunCounts(arrived, steps, samples, batches, up, down, reached, drawn, asked, in_full)
 
     def _count(self, cohort: SelectedCohort, traffic: Traffic, number: int) -> tuple[float, ...]:
@@ -224,13 +229,16 @@ def clients_of(problem: Problem) -> tuple[Floats, Ids, bool]:
     return sizes / sizes.sum(), sizes, known
 
 
-def _arrivals(spec: ExperimentSpec, clients: int) -> int:
-    """Clients whose arrival makes a step of the server in an asynchronous run, in the mean."""
+def _arrivals(spec: ExperimentSpec, clients: int) -> tuple[int, int]:
+    """Clients whose arrival makes a step of the server in an asynchronous run, in the mean, and clients that
+    train at the same time.
+    """
     if isinstance(spec.asynchrony, ClientsAtATime):
-        return spec.asynchrony.arrivals
+        return spec.asynchrony.arrivals, spec.asynchrony.concurrency
     assert isinstance(spec.asynchrony, FedAT)
     tier, scheme = clients // spec.asynchrony.tiers, spec.participation
-    return min(scheme.cohort_size(clients), tier) if isinstance(scheme, Uniform) else tier
+    cohort = min(scheme.cohort_size(clients), tier) if isinstance(scheme, Uniform) else tier
+    return cohort, cohort * spec.asynchrony.tiers
 
 
 def word_bytes(spec: ExperimentSpec) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from numpy.random import Generator
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -663,3 +664,37 @@ def test_a_rule_that_does_not_state_that_it_draws_is_told_to() -> None:
 
     with pytest.raises(TypeError, match=r"`random` in `needs\(\)`"):
         Simulation(specification(QUADRATIC, algorithm=Quiet()), 0).advance()
+
+
+def drawing(make: Callable[[Generator], Any]) -> AlgorithmSpec:
+    class Drawing(LangevinStep):
+        def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
+            return grad * (1 + 0.01 * context.drawn("factor", make))
+
+        affine_form = Rule.affine_form
+
+    class Drawn(Langevin):
+        kind: Literal["drawn"] = "drawn"  # type: ignore[assignment]
+
+        def rule(self) -> Rule:
+            return Drawing()
+
+    return Drawn()
+
+
+def test_a_number_drawn_for_each_client_is_a_column() -> None:
+    algorithm = drawing(lambda generator: generator.standard_normal())
+    found = []
+    for engine in ("reference", "vectorised"):
+        spec = specification(QUADRATIC, algorithm=algorithm, execution={"engine": engine})
+        simulation = Simulation(spec, 0)
+        simulation.advance()
+        found.append(simulation.state.server.x.numpy())
+    np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-12)
+
+
+def test_draws_of_different_shapes_are_refused_with_their_purpose() -> None:
+    algorithm = drawing(lambda generator: generator.random(int(generator.integers(1, 9))))
+    spec = specification(QUADRATIC, algorithm=algorithm, execution={"engine": "vectorised"})
+    with pytest.raises(ValueError, match="'factor' must have the same shape"):
+        Simulation(spec, 0).advance()

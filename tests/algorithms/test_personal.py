@@ -551,3 +551,58 @@ def test_noise_is_added_to_what_travels_alone() -> None:
     )
     assert change[:BODY].all()
     assert not change[BODY:].any()
+
+
+@dataclass(frozen=True)
+class Several(Models):
+    """Three models, of which two begin."""
+
+    memory = ("personal",)
+    trained = 3
+
+    def start(self, x: Tensor) -> dict[str, Tensor]:
+        return {"personal": x}
+
+    def starting_point(self, x: Tensor, memory: Any) -> Tensor:
+        return torch.stack([x.expand_as(memory["personal"]), memory["personal"]], -2)
+
+    def remember(self, y: Tensor, context: Any) -> dict[str, Tensor]:
+        return {}
+
+
+@dataclass(frozen=True)
+class Forgetful(Several):
+    """It trains as many as begin, and returns no memory."""
+
+    trained = 2
+
+
+@dataclass(frozen=True)
+class NotKept(Models):
+    """Two models, of which none is kept."""
+
+    trained = 2
+
+
+@pytest.mark.parametrize(
+    ("models", "told"),
+    [
+        (Several(), r"Several.starting_point returned \[4, 2, 3\].*`trained` is m = 3"),
+        (Forgetful(), "clients keep 'personal' between rounds, but `remember` does not return it"),
+        (NotKept(), "NotKept trains 2 models.*name them in `memory`"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_several_models_that_do_not_fit_are_refused_with_the_reason(models: Models, told: str) -> None:
+    class Own(AlgorithmSpec):
+        """Of the test."""
+
+        source = "none"
+        fixed_point = "none"
+        kind: Literal["own"] = "own"
+
+        def models(self) -> Models:
+            return models
+
+    with pytest.raises(TypeError, match=told):
+        Simulation(specification(QUADRATIC, algorithm=Own()), 0).advance()

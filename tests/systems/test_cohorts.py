@@ -4,15 +4,16 @@ all dropped stragglers is p_i.
 
 from collections.abc import Iterator
 from itertools import combinations, product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
 from fedcore.errors import SpecificationError
-from fedcore.systems.cohorts import Drawn, weights
-from fedcore.systems.participation import AnyParticipation, Bernoulli, Full, WithReplacement
+from fedcore.systems.availability import TraceAvailable
+from fedcore.systems.cohorts import Drawn, draw, weights
+from fedcore.systems.participation import AnyParticipation, Bernoulli, Full, Uniform, WithReplacement
 from fedcore.systems.work import Stragglers
 from tests.builders.specifications import QUADRATIC, Document, specification
 
@@ -135,3 +136,26 @@ def test_weights_that_need_an_unknown_chance_are_rejected(
     with pytest.raises(SpecificationError, match=words) as refused:
         specification(QUADRATIC, participation=participation, systems=systems)
     assert refused.value.pointer == "/participation/weighting"
+
+
+class Broken(Uniform):
+    """Draws what the test says."""
+
+    drawn: ClassVar[Any]
+
+    def draw(self, share: Any, reachable: Any, rng: Any, round: int) -> Any:
+        return self.drawn
+
+
+@pytest.mark.parametrize("drawn", [np.array([0.5, 1.0]), np.array([3, 5]), np.array([-1])])
+def test_draws_that_are_no_clients_are_refused(drawn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Broken, "drawn", drawn, raising=False)
+    with pytest.raises(TypeError, match=r"Broken.draw must return ids of clients, integers below 5"):
+        draw(Broken(kind="uniform", clients_per_round=2), np.full(5, 0.2), 0, 1)
+
+
+def test_a_draw_of_a_client_that_cannot_be_reached_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Broken, "drawn", np.array([1, 3]), raising=False)
+    scheme, some = Broken(kind="uniform", clients_per_round=2), TraceAvailable(np.array([0, 1]))
+    with pytest.raises(ValueError, match="not `reachable` in round 2"):
+        draw(scheme, np.full(5, 0.2), 0, 2, some)

@@ -67,6 +67,21 @@ COMPONENTS: dict[str, tuple[str, str]] = {
 """,
         ),
     ),
+    "a partition whose counts are not those of its parts": (
+        "counts that are known are those of parts",
+        component(
+            "Partition",
+            """    example = {"clients": 4}
+
+    def parts(self, labels, seed, keys):
+        order = generator(seed, "p").permutation(len(labels))
+        return [order[:7], *np.array_split(order[7:], self.clients - 1)]
+
+    def counts(self, samples):  # wrong
+        return np.full(self.clients, samples // self.clients), True
+""",
+        ),
+    ),
     "a partition that leaves a client empty": (
         "parts divide the samples",
         component(

@@ -23,7 +23,13 @@ def job_of(flow: Flow, stages: Sequence[RoundStage]) -> Job:
     assert cohort is not None
     algorithm, problem = context.algorithm, context.problem
     if not algorithm.starts_at_x():
-        start = algorithm.models.starting_point(work.local.x, work.local.memory)
+        models, own = algorithm.models, len(work.clients)
+        start = models.starting_point(work.local.x, work.local.memory)
+        if start.shape[:-1] not in ([(own, models.trained)] if models.trained > 1 else [(own,), ()]):
+            raise TypeError(
+                f"{type(models).__name__}.starting_point returned {list(start.shape)}, not [M, D] or, of"
+                f" several models, [M, m, D]: M = {own} clients, and `trained` is m = {models.trained}"
+            )
         work = replace(work, local=replace(work.local, x=start))
     enough = not any(stage.reads_each for stage in stages)
     sums = algorithm.aggregator.weighted_sums(cohort) if enough else None
