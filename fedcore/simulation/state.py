@@ -45,7 +45,7 @@ class RunState(RoundState):
     best: BestRound | None = None
     """The best evaluated round so far, whose model is kept; None if there is none."""
     best_model: Mapping[str, Tensor] = field(default_factory=dict)
-    """As `model_of`, on the CPU; empty without one."""
+    """The model after that round, as `model_of` returns it, on the CPU; empty without one."""
 
     def stopped(self, rounds: int) -> StopReason | None:
         """Why the run ended before the last of its `rounds`; None if it did not, or diverged."""

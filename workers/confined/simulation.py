@@ -67,7 +67,7 @@ class ConfinedSimulation(ComputedRun):
 
     @property
     def facts(self) -> RunFacts:
-        """As of the last answer, without the accuracy of chance: the labels are on the other side."""
+        """The facts as of the last answer, without the accuracy of chance: labels are on the other side."""
         return self._facts
 
     def advance(self) -> RoundReport:
