@@ -85,7 +85,7 @@ def _measure(context: RunContext, state: RunState, cost: RoundCost) -> Measured:
         measured["dropped_updates"] = int(dropped.sum())
     if cost.evaluations:
         measured["selection_evaluations"] = cost.evaluations
-    if (epsilon := spec.epsilon(state.round)) is not None and spec.evaluation.due(state.round, spec.rounds):
+    if spec.evaluation.due(state.round, spec.rounds) and (epsilon := spec.epsilon(state.round)) is not None:
         measured["epsilon"] = epsilon
         if "clip_norm" in server.aggregator_state:
             measured["clip_norm"] = float(server.aggregator_state["clip_norm"])
@@ -96,20 +96,23 @@ def _evaluated(context: RunContext, state: RunState, observation: Observation | 
     """The measures of this round that `evaluation.measures` names."""
     evaluation, attackers, rounds = context.spec.evaluation, context.attackers, context.spec.rounds
     measures, measured = evaluation.measures, dict[str, float | list[float]]()
+    due, of_population = evaluation.due(state.round, rounds), evaluation.population_due(state.round, rounds)
+    if not (due or of_population):
+        return measured
     bound = partial(bind_state, statistics=state.server.statistics, table=state.table)
     evaluated, trained = bound(context.evaluated), bound(context.problem)
     x = state.server.first_model
     # What clients keep to themselves stays in this process.
     if context.share_scoring and isinstance(evaluated, SupervisedProblem) and not keeps_own(evaluated):
         evaluated = evaluated.sharing(context.share_scoring(state.server.statistics))
-    if evaluation.due(state.round, rounds):
+    if due:
         measured |= model_measures(evaluated, x, measures, attackers)
         samples = evaluated.sample_size if isinstance(evaluated, SupervisedProblem) else None
         if "train_loss" in measured and samples is not None:
             measured["train_loss_samples"] = samples
         if observation is not None:
             measured |= round_measures(trained, x, observation, measures, attackers)
-    if evaluation.population_due(state.round, rounds):
+    if of_population:
         scales = trained.factors if isinstance(trained, Transformed) else 1.0
         personal = partial(PersonalModels(context, state.server, state.table).accuracies, evaluated)
         measured |= population_measures(evaluated, x, observation, measures, scales, attackers, personal)

@@ -27,6 +27,8 @@ for _part in (BestRound, EarlyStoppingState, StopReason):
     stored(_part)
 _TABLES = ("table", "traffic")
 """Parts that change in place."""
+_ON_CPU = ("table", "best_model")
+"""Parts that are read on the CPU: where rows of the table go, it decides itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,6 @@ def save_state(context: RunContext, state: RunState, run: str) -> bytes:
         "noise_multiplier": context.spec.noise_multiplier,
         "engine": context.choice.document(),
         "memory_divisor": context.memory_divisor,
-        "round": state.round,
         "state": {name: take_apart(part, name, tensors) for name, part in parts.items()},
     }
     return checkpoint.dumps(tensors, manifest)
@@ -119,7 +120,3 @@ def restored(context: RunContext, state: RunState, run: str, data: bytes) -> tup
     divisor = max(context.memory_divisor, manifest["memory_divisor"])
     chosen = with_choice(context, device, EngineChoice.of(manifest["engine"]))
     return replace(chosen, memory_divisor=divisor), replace(state, **parts)
-
-
-_ON_CPU = ("table", "best_model")
-"""Where rows of the table go, it decides itself."""

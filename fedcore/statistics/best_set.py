@@ -228,7 +228,7 @@ class _Fit(NamedTuple):
     means: "Array"
     """Of the arms over all seeds [k]."""
     variances: "Array"
-    """Of a figure of each arm [k], shrunk."""
+    """Variance of a figure of each arm [k], shrunk."""
     errors: "Array"
     """Standard errors of the differences of means [k, k]."""
     df: "Array"
