@@ -45,8 +45,10 @@ class Scale:
     def numbers(self, raw: Tensor) -> Tensor:
         """The real numbers that the bytes `raw` [..., *shape] stand for."""
         numbers = raw.to(torch.float32, memory_format=torch.contiguous_format)
-        # In place: the larger sets are gigabytes.
-        return numbers.div_(self.divisor).sub_(self.mean).div_(self.deviation).to(self.dtype)
+        # In place: the larger sets are gigabytes. A GPU multiplies by the reciprocal of a number that it
+        # is given, but divides by a tensor, as a CPU does.
+        divisor = numbers.new_full((), self.divisor)
+        return numbers.div_(divisor).sub_(self.mean).div_(self.deviation).to(self.dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,10 +92,11 @@ def make_gpu_deterministic(device: torch.device) -> None:
         return
     cudnn: Any = torch.backends.cudnn
     matmul: Any = torch.backends.cuda.matmul
+    # In every version; since 2.9 PyTorch has the names below, and refuses to read the old ones if they
+    # were never set.
+    cudnn.allow_tf32 = matmul.allow_tf32 = False
     if hasattr(matmul, "fp32_precision"):
         cudnn.conv.fp32_precision = cudnn.rnn.fp32_precision = matmul.fp32_precision = "ieee"
-    else:  # before PyTorch 2.9
-        cudnn.allow_tf32 = matmul.allow_tf32 = False
     cudnn.deterministic, cudnn.benchmark = True, False
     # cuBLAS reads it when it is first used; without it, products on several streams may differ, as
     # may cuDNN's LSTMs.

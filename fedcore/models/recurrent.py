@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedcore.data.base import DataShape
 from fedcore.lazy import nn, torch
@@ -146,14 +147,20 @@ def is_recurrent(module: nn.Module) -> bool:
 
 @contextmanager
 def step_by_step() -> Iterator[None]:
-    """Within the block PyTorch's recurrent layers on the CPU take one step after another.
+    """Within the block PyTorch's recurrent layers take one step after another.
 
-    The fused kernel knows nothing of `torch.func.vmap`, which would call it client by client and
-    warn.
+    The fused kernels know nothing of `torch.func.vmap`: a CPU's would be called client by client, and
+    cuDNN's fails. A GPU has a kernel for a step of an LSTM or GRU, which is called client by client; of
+    that PyTorch warns.
     """
-    before = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+    fused: tuple[Any, ...] = torch.backends.mkldnn, torch.backends.cudnn
+    before = [library.enabled for library in fused]
+    for library in fused:
+        library.enabled = False
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+            yield
     finally:
-        torch.backends.mkldnn.enabled = before
+        for library, enabled in zip(fused, before, strict=True):
+            library.enabled = enabled

@@ -51,10 +51,6 @@ def model_files(
     return files, digests
 
 
-GPU_CODE = "unproven: tested by simulation, never on a GPU (docs/gpu.md)"
-"""Until `make gpu` has passed somewhere."""
-
-
 def describe_run(facts: RunFacts, device: str, packages: Sequence[str]) -> dict[str, Any]:
     """Code, versions, device, engine and data: everything needed to repeat a run that uses these
     installed packages.
@@ -107,7 +103,6 @@ def _hardware(device: str) -> dict[str, Any]:
             "compute_capability": f"{major}.{minor}",
             "cuda": torch.version.cuda,
             "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
-            "gpu_code": GPU_CODE,
         }
     return found
 

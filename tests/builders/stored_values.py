@@ -27,9 +27,9 @@ TOLERANCE = 1e-12
 def values_of(simulation: Simulation) -> Values:
     """The values of the model and of what clients keep, of a run after its last round."""
     named, population = simulation.model(), len(simulation.context.evaluated.share)
-    vectors = {"model": np.concatenate([value.double().numpy().ravel() for value in named.values()])}
+    vectors = {"model": np.concatenate([value.double().cpu().numpy().ravel() for value in named.values()])}
     for name, rows in simulation.state.table.gather(np.arange(population)).items():
-        vectors[f"memory.{name}"] = rows.double().numpy().ravel()
+        vectors[f"memory.{name}"] = rows.double().cpu().numpy().ravel()
     return {name: _products(vector) for name, vector in vectors.items()}
 
 
@@ -38,17 +38,17 @@ def _products(vector: NDArray[np.float64]) -> list[float]:
     return [float(np.linalg.norm(vector)), *(drawn @ vector).tolist()]
 
 
-def differences(found: Values, stored: Values) -> list[str]:
-    """Names of the vectors that differ."""
+def differences(found: Values, stored: Values, within: float = TOLERANCE) -> list[str]:
+    """Names of the vectors that differ by more than `within` norms."""
     return [
         name
         for name in sorted(found.keys() | stored.keys())
-        if name not in found or name not in stored or not _agree(found[name], stored[name])
+        if name not in found or name not in stored or not _agree(found[name], stored[name], within)
     ]
 
 
-def _agree(found: list[float], stored: list[float]) -> bool:
-    return np.allclose(found, stored, rtol=0, atol=TOLERANCE * stored[0] + 1e-15)
+def _agree(found: list[float], stored: list[float], within: float) -> bool:
+    return np.allclose(found, stored, rtol=0, atol=within * stored[0] + 1e-15)
 
 
 def read() -> dict[str, Values]:

@@ -116,3 +116,11 @@ def test_a_cpu_needs_nothing() -> None:
     make_gpu_deterministic(torch.device("cpu"))
     assert CUDNN.deterministic == before
     assert "CUBLAS_WORKSPACE_CONFIG" not in os.environ
+
+
+@pytest.mark.usefixtures("untouched")
+def test_users_code_may_read_and_change_the_settings() -> None:
+    make_gpu_deterministic(torch.device("cuda"))
+    assert CUDNN.allow_tf32 is False
+    with CUDNN.flags(enabled=False):
+        assert CUDNN.enabled is False

@@ -106,7 +106,7 @@ class Elsewhere:
 
     def __init__(self, run: Simulation, spec: ExperimentSpec, device: str = "cpu") -> None:
         self.run = run
-        self.others = [ShardMember(Simulation(spec, seed=0, device=device)) for _ in range(2)]
+        self.others = [ShardMember(Simulation(spec, run.seed, device=device)) for _ in range(2)]
         self.keepers: dict[int, ShardMember] = {}
         """The last to train each client."""
 

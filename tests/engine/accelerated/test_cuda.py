@@ -1,16 +1,28 @@
 """On a real GPU; skipped where there is none. `make gpu` runs it, and measures."""
 
+from collections.abc import Iterator
+from functools import partial
+from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from fedcore import Simulation
+from fedcore import ExperimentSpec, Simulation
+from fedcore.data.federated import Scale
 from fedcore.engine.engines import EngineName
 from fedcore.errors import SpecificationError
-from fedcore.spec import ExperimentSpec
+from fedcore.simulation.out_of_memory import MEMORY_DIVISOR, is_out_of_memory, release_memory
+from tests.algorithms import test_catalogue
+from tests.builders import stored_values
 from tests.builders.specifications import ALGORITHMS, SYNTHETIC, Document, merged, specification
+from tests.data.learnable import FEW, WRITERS
+from tests.engine import test_round
+from tests.engine.test_shards import Elsewhere
+from tests.models.test_models_by_data import CASES, FACTORIES, FAMILIES, document, family_model
+from workers.telemetry import read_gpu
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 
@@ -30,8 +42,8 @@ CNN: Document = {
 }
 
 
-def simulated(spec: ExperimentSpec, device: str, seed: int = 3) -> Simulation:
-    simulation = Simulation(spec, seed, device=device)
+def simulated(spec: ExperimentSpec, device: str, seed: int = 3, **options: Any) -> Simulation:
+    simulation = Simulation(spec, seed, device=device, models_allowed=FACTORIES, **options)
     while not simulation.finished:
         simulation.advance()
     return simulation
@@ -105,3 +117,130 @@ def test_clients_that_start_from_models_of_their_own_are_the_cpus_loop(name: Eng
     there = model(simulated(specification(SYNTHETIC, **merged(changes, engine(name))), "cuda"))
     here = model(simulated(specification(SYNTHETIC, **merged(changes, engine("reference"))), "cpu"))
     torch.testing.assert_close(there, here, rtol=0, atol=1e-9)
+
+
+STORED = {
+    **{name: partial(test_catalogue.variant, name, rounds=5) for name in test_catalogue.STORED},
+    **{name: partial(test_round.case, name) for name in test_round.STORED},
+}
+
+
+@pytest.mark.parametrize(("case", "name"), [*zip(STORED, cycle(ON_GPUS), strict=False)])
+def test_every_algorithm_under_every_variant_has_the_values_that_a_cpu_stored(
+    case: str, name: EngineName
+) -> None:
+    there = simulated(STORED[case](**engine(name)), "cuda", seed=1)
+    assert not stored_values.differences(
+        stored_values.values_of(there), stored_values.read()[case], within=1e-9
+    )
+
+
+def test_bytes_stand_for_the_same_numbers_as_on_a_cpu() -> None:
+    scale, raw = (
+        Scale(255.0, torch.tensor(0.1307), torch.tensor(0.3081)),
+        torch.arange(256, dtype=torch.uint8),
+    )
+    there = scale.to("cuda", torch.float32).numbers(raw.cuda())
+    assert torch.equal(there.cpu(), scale.numbers(raw))
+
+
+def families() -> Iterator[tuple[str, str, str | None, EngineName]]:
+    """Each family of models under each policy for batch norm, on one family of data, by every engine."""
+    seen = set()
+    for family, data, policy in CASES:
+        if (family, policy) not in seen:
+            seen.add((family, policy))
+            recurrent = family.endswith("lstm")
+            yield from (
+                (family, data, policy, name) for name in ON_GPUS if not (recurrent and name[0] == "v")
+            )
+
+
+@pytest.mark.parametrize(("family", "data", "policy", "name"), [*families()])
+def test_every_family_of_networks_is_the_cpus_loop(
+    family: str,
+    data: str,
+    policy: Any,
+    name: EngineName,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dataset = WRITERS[data](tmp_path, monkeypatch, FEW)
+    given = document(dataset, family_model(dataset, family, policy))
+    there, here = (
+        model(simulated(ExperimentSpec.model_validate(merged(given, engine(by))), device, data_dir=tmp_path))
+        for by, device in ((name, "cuda"), ("reference", "cpu"))
+    )
+    # Batch norm of few values amplifies rounding.
+    torch.testing.assert_close(there, here, rtol=0, atol=1e-8 if policy is None else 1e-5)
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family.endswith("lstm")])
+def test_samples_of_sequences_are_clipped_one_by_one(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = next(data for model, data, _ in CASES if model == family)
+    dataset = WRITERS[data](tmp_path, monkeypatch, FEW)
+    privacy = {"kind": "example_level", "clip_norm": 0.01, "noise_multiplier": 1.0}
+    given = document(
+        dataset, family_model(dataset, family, None), privacy=privacy, local={"steps": None, "epochs": 1}
+    )
+    there, here = (
+        model(simulated(ExperimentSpec.model_validate(given), device, data_dir=tmp_path))
+        for device in ("cuda", "cpu")
+    )
+    torch.testing.assert_close(there, here, rtol=0, atol=1e-9)
+
+
+def test_convolutions_and_dropout_are_stacked_and_recurrent_layers_left_to_their_own_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for family, chosen in (("dropout_cnn", "vectorised"), ("char_lstm", "parallel")):
+        data = next(data for model, data, _ in CASES if model == family)
+        dataset = WRITERS[data](tmp_path, monkeypatch, FEW)
+        spec = ExperimentSpec.model_validate(document(dataset, family_model(dataset, family, None)))
+        assert Simulation(spec, 0, device="cuda", data_dir=tmp_path).facts.choice.engine == chosen
+
+
+def test_shards_trained_by_two_processes_of_a_gpu_have_the_same_bits() -> None:
+    spec = specification(CNN, execution={"shards": 2})
+    here, there = simulated(spec, "cuda"), Simulation(spec, 3, device="cuda")
+    there.share(Elsewhere(there, spec, "cuda"))
+    while not there.finished:
+        there.advance()
+    assert torch.equal(model(there), model(here))
+
+
+def test_a_round_that_found_no_memory_is_played_with_fewer_clients_at_a_time() -> None:
+    big = merged(
+        CNN,
+        {
+            "problem": {"model": {"channels": [64, 64]}, "partition": {"clients": 30}},
+            "algorithm": {"kind": "fedavg"},
+            "local": {"batch_size": 50},
+            "rounds": 1,
+            **engine("vectorised"),
+        },
+    )
+    torch.cuda.reset_peak_memory_stats()
+    expected = model(simulated(specification(big), "cuda"))
+    peak = torch.cuda.max_memory_allocated()
+    release_memory()
+    torch.cuda.set_per_process_memory_fraction(0.6 * peak / torch.cuda.get_device_properties(0).total_memory)
+    try:
+        with pytest.raises(RuntimeError) as raised:
+            simulated(specification(big), "cuda")
+        assert is_out_of_memory(raised.value)
+        del raised
+        release_memory()
+        found = model(simulated(specification(big), "cuda", memory_divisor=MEMORY_DIVISOR))
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
+
+
+def test_use_of_the_gpu_is_read() -> None:
+    held = torch.ones(1 << 20, device="cuda")
+    use = read_gpu("cuda")
+    assert use.memory_bytes >= held.nbytes
+    assert use.utilisation is None or 0 <= use.utilisation <= 1
