@@ -318,14 +318,16 @@ def _own_variances(arm: "Places", seed: "Places", solve: "Array", residuals: "Ar
 
 
 def _shrink(own: "Array", free: "Places", pooled: float) -> tuple["Array", float]:
-    """Return the variances shrunk towards a common one, and the degrees of freedom d_0 of that.
+    """Return the variances shrunk towards the pooled one, and the degrees of freedom d_0 of that.
 
-    The variances are taken as s_0^2 d_0 / chi^2 with d_0 degrees of freedom. Moments of the logarithms of
-    the estimates g_i, with d_i degrees of freedom, give s_0^2 and d_0 (Smyth 2004, section 6.2), and
+    The variances are taken as scaled inverse chi^2 with d_0 degrees of freedom. Moments of the logarithms
+    of the estimates g_i, with d_i degrees of freedom, give d_0 (Smyth 2004, section 6.2), and
 
-        v_i = (d_0 s_0^2 + d_i g_i) / (d_0 + d_i)
+        v_i = (d_0 pooled + d_i g_i) / (d_0 + d_i)
 
-    Where the logarithms vary no more than by chance, d_0 is infinite, and v_i the pooled variance.
+    Smyth shrinks towards the scale of that distribution, which is below the pooled variance; with few
+    seeds the intervals would be too short (docs/statistics.md). Where the logarithms vary no more than by
+    chance, d_0 is infinite.
     """
     from scipy.optimize import brentq
     from scipy.special import digamma, polygamma
@@ -335,8 +337,8 @@ def _shrink(own: "Array", free: "Places", pooled: float) -> tuple["Array", float
     if excess < 1e-6:
         return np.full(len(own), pooled), inf
     half = np.exp(brentq(lambda x: polygamma(1, np.exp(x)) - excess, -15, 15))
-    prior, prior_df = np.exp(logs.mean() + digamma(half) - np.log(half)), 2 * float(half)
-    return (prior_df * prior + free * own) / (prior_df + free), prior_df
+    prior_df = 2 * float(half)
+    return (prior_df * pooled + free * own) / (prior_df + free), prior_df
 
 
 def _beside_best(fit: _Fit, units: _Units, blank: Sequence[BesideBest]) -> list[BesideBest]:

@@ -138,14 +138,16 @@ def test_own_variances_with_missing_cells_have_no_bias() -> None:
 
 
 def test_shrinkage_finds_how_variances_are_spread() -> None:
-    """2,000 variances d_0 s_0^2 / chi^2(d_0), d_0 = 6 and s_0^2 = 2, estimated with 4 degrees of freedom."""
+    """2,000 variances d_0 s_0^2 / chi^2(d_0), d_0 = 6 and s_0^2 = 2, of mean d_0 s_0^2 / (d_0 - 2) = 3,
+    estimated with 4 degrees of freedom.
+    """
     generator, free = np.random.default_rng(0), np.full(2_000, 4)
     truth = 6 * 2 / generator.chisquare(6, 2_000)
     own = truth * generator.chisquare(4, 2_000) / 4
     found, prior_df = _shrink(own, free, float(own.mean()))
     assert prior_df == pytest.approx(6, rel=0.2)
     prior = (found * (prior_df + 4) - 4 * own) / prior_df
-    assert prior == pytest.approx(2, rel=0.1)
+    assert prior == pytest.approx(3, rel=0.1)
     assert np.mean((found - truth) ** 2) < np.mean((own - truth) ** 2)
 
 
