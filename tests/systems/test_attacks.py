@@ -193,6 +193,20 @@ class Idle(Attack):
         return deltas.clone()
 
 
+@pytest.mark.parametrize(
+    "kind", ["sign_flipping", "gaussian_noise", "alie", "inner_product", "min_max", "min_sum"]
+)
+def test_where_nothing_travels_there_is_nothing_to_forge(kind: str) -> None:
+    """All layers are personal: the server stays where it began, and nothing is computed of no numbers."""
+    simulation = Simulation(
+        specification(SMALL, algorithm={"kind": "fedper", "head": 1}, systems=attacked(kind)), 1
+    )
+    first = simulation.model()
+    while not simulation.finished:
+        simulation.advance()
+    assert all(torch.equal(value, first[name]) for name, value in simulation.model().items())
+
+
 def test_malicious_clients_that_forge_nothing_change_nothing() -> None:
     plain, other = (rows_of(SMALL, systems=systems) for systems in ({}, {"attack": Idle(share=0.5)}))
     assert [row["loss"] for row in other] == pytest.approx([row["loss"] for row in plain], rel=1e-12)

@@ -122,10 +122,15 @@ class Flow:
         return self.selected.clients
 
     def sending(self, make: Callable[[Tensor], Tensor]) -> Flow:
-        """The flow whose clients send what `make` makes of the part [M, D'] of their changes that travels."""
+        """The flow whose clients send what `make` makes of the part [M, D'] of their changes that travels;
+        itself if none does.
+        """
         assert self.trained is not None
         models = self.context.algorithm.models
-        made = at_place(models, make(sent_part(models, self.trained.delta)))
+        sent = sent_part(models, self.trained.delta)
+        if not sent.shape[-1]:
+            return self
+        made = at_place(models, make(sent))
         return replace(self, trained=replace(self.trained, delta=made), change=made, settled=made)
 
     @property
