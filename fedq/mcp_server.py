@@ -20,8 +20,8 @@ from fedq.schemas import Comparison, Experiment, ExperimentSummary, Plan
 INSTRUCTIONS = """FedQ runs federated-learning experiments. An experiment is one specification; an arm is
 one point of its sweep; a run is an arm with one seed. Plan a specification before you submit it: the plan
 names invalid fields and estimates the work. Then watch the experiment until it has ended, and read its arms,
-the comparison and the figure. Differences between arms come with intervals over seeds and a verdict; do not
-call an arm better without one.
+the comparison and the figure. `best_arms` says which arms may be the best; do not call an arm the best or
+better without it, or without a verdict.
 """
 CURVE_POINTS = 50
 """Points of the curves in a comparison: enough to see their course."""

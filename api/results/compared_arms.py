@@ -17,7 +17,7 @@ from fedcore.statistics import significance, summary
 from fedcore.statistics.series import Series
 from fedq.event_positions import Position
 from fedq.results.curves import Window
-from fedq.results.summaries import TOTALS, Metric, arms_of, by_arm
+from fedq.results.summaries import TOTALS, Metric, arms_of, best_arms_of, by_arm
 from fedq.schemas import Comparison, Member
 
 MOST_ARMS = 500
@@ -124,6 +124,13 @@ def compare(
             arm.model_copy(update={"index": place, "name": names[place], "parameters": parameters[place]})
             for place, arm in enumerate(arms)
         ],
+        best_arms=best_arms_of(
+            members,
+            found,
+            metrics,
+            [same and alike for same, alike in zip(paired, comparable, strict=True)],
+            names,
+        ),
         members=[one.member(paired=paired[place]) for place, one in enumerate(chosen)],
         pairing=_words(
             [names[place] for place, same in enumerate(paired) if comparable[place] and not same],

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from api.experiments.service import experiment_answer
 from api.results.claims import claims_of, metrics_of, preset_of
-from api.results.summaries import results_of, rows_of
+from api.results.summaries import ResultRows, results_of, rows_of
 from api.runs.service import run_answer
 from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.access import Principal
@@ -27,7 +27,7 @@ from fedq.figures.drawing import draw
 from fedq.results import presentation
 from fedq.results.curves import Window
 from fedq.results.presentation import comparison_cells
-from fedq.results.summaries import TOTALS, metric_names
+from fedq.results.summaries import TOTALS, best_arms_of, by_arm, metric_names
 from fedq.schemas import Results, Run
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
@@ -57,6 +57,8 @@ class Section(NamedTuple):
     """Columns of the table."""
     rows: Sequence[Sequence[Cell]]
     """One row per arm."""
+    says: str
+    """The conclusion on the best arms in words; empty without one."""
     picture: str
     """Figure of the curves: a data URI in HTML, the name of a file in Markdown."""
 
@@ -80,7 +82,7 @@ def render(form: str, principal: Principal, experiment_id: str, database: Databa
             experiment=told,
             written_at=datetime.now(UTC),
             confidence=results.confidence,
-            sections=list(_sections(results, _embedded if form == "html" else _beside)),
+            sections=list(_sections(results, rows, _embedded if form == "html" else _beside)),
             # None unless it follows a publication.
             claims=None if preset is None else claims_of(rows, preset),
             runs=carried,
@@ -98,16 +100,22 @@ def _preset(record: ExperimentRecord) -> PresetSpec | None:
         return None
 
 
-def _sections(results: Results, picture: Callable[[Results, str], str]) -> Iterator[Section]:
+def _sections(
+    results: Results, rows_read: ResultRows, picture: Callable[[Results, str], str]
+) -> Iterator[Section]:
     """Yield the sections, the most telling metrics first."""
     found = {name for arm in results.arms for name in arm.curves}
+    arms = list(by_arm(rows_read.runs).values())
     for metric in [*(name for name in HEADLINES if name in found), *sorted(found - set(HEADLINES))]:
-        table, best = comparison_cells(results, metric), _best(results, metric)
+        best_arms = best_arms_of(arms, rows_read.series, [metric])
+        table = comparison_cells(results.model_copy(update={"best_arms": best_arms}), metric)
+        best = _best(results, metric)
         rows = [
             [Cell(text, best.get(column) == row) for column, text in zip(table.columns, texts, strict=True)]
             for row, texts in enumerate(table.rows)
         ]
-        yield Section(metric.replace("_", " "), table.columns, rows, picture(results, metric))
+        says = "" if best_arms is None else best_arms.says
+        yield Section(metric.replace("_", " "), table.columns, rows, says, picture(results, metric))
 
 
 def _embedded(results: Results, metric: str) -> str:

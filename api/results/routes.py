@@ -145,7 +145,7 @@ async def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     since: CurvesSince = None,
 ) -> Results | Response:
     """Return best and final value of each metric with confidence intervals and paired tests,
-    traffic and curves for each arm.
+    traffic and curves for each arm, and the arms that may be the best.
 
     Results are final once the status of the experiment is final. CSV and Parquet contain one value
     per row.

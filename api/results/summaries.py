@@ -12,7 +12,7 @@ from fedcore.statistics import significance, summary
 from fedcore.statistics.series import Series
 from fedq.event_positions import Position
 from fedq.results.curves import Window
-from fedq.results.summaries import arms_of, by_arm, data_sources
+from fedq.results.summaries import arms_of, best_arms_of, by_arm, data_sources
 from fedq.schemas import Results
 
 
@@ -80,6 +80,7 @@ def results_of(
                 starts=None if position is None else changed_from(arms, rows.runs, position),
             )
         ],
+        best_arms=best_arms_of(arms, rows.series, metrics),
     )
 
 

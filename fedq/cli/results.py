@@ -127,7 +127,7 @@ Baseline = Annotated[
     typer.Option(
         "--baseline",
         metavar="ARM",
-        help="Baseline arm, by name or index (default: the first).",
+        help="Compare with this arm, by name or index, and not with the best of the others.",
         autocompletion=connection.complete_arms,
     ),
 ]
@@ -161,7 +161,13 @@ Arms = Annotated[
         metavar="ARM...", help="An experiment id for all of its arms, or a single arm as ID:INDEX or ID:NAME."
     ),
 ]
-Place = Annotated[int, typer.Option(min=0, help="Position of the baseline arm in the comparison, from 0.")]
+Place = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Compare with the arm at this position, from 0, and not with the best of the others.",
+    ),
+]
 Painting = Annotated[
     Path | None,
     typer.Option(
@@ -198,12 +204,15 @@ def results(
     """Print the results of an experiment, including partial ones."""
     with connect() as client:
         found = client.results(experiment, baseline=baseline, target=target)
+        if form == "table" and not as_json and (chosen := _known(found, metric)):
+            # With the best arms in this metric.
+            found = client.results(experiment, baseline=baseline, target=target, metrics=[chosen])
     if as_json:
         echo_json(found.model_dump_json(indent=2))
     elif form == "csv":
         echo_file(ENCODERS[".csv"](found))
     else:
-        stdout().print(comparison(found, _known(found, metric)))
+        stdout().print(comparison(found, metric, baseline=baseline is not None))
 
 
 @drawing
@@ -230,7 +239,7 @@ def figure(
 def compare(
     arms: Arms,
     metric: Metric = None,
-    baseline: Place = 0,
+    baseline: Place = None,
     figure: Painting = None,
     x: Over = "round",
     as_json: AsJson = False,
@@ -243,13 +252,15 @@ def compare(
     if figure is None and (x, options) != ("round", look_of()):
         raise typer.BadParameter("required by the options that style the figure", param_hint="--figure")
     with connect() as client, checking("--figure"):
-        found = client.compare(arms, baseline=baseline)
+        found = client.compare(arms, baseline=baseline or 0)
         chosen = _known(found, metric)
+        if chosen and not as_json:
+            found = client.compare(arms, baseline=baseline or 0, metrics=[chosen])
         picture = figure and client.save_comparison_figure(arms, figure, metric=chosen, x=x, **options)
     if as_json:
         echo_json(found.model_dump_json(indent=2))
     else:
-        stdout().print(comparison(found, chosen))
+        stdout().print(comparison(found, chosen, baseline=baseline is not None))
         stdout().print(found.pairing)
     if picture:
         echo(picture, err=as_json)

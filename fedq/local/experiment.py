@@ -43,7 +43,7 @@ from fedq.local.stages import Setup, Stage, begin_process, compute_stage
 from fedq.planning.draws import play_draws
 from fedq.planning.work import count_work, name_kind
 from fedq.results.curves import Window
-from fedq.results.summaries import TOTALS, arms_of, by_arm, data_sources, metric_names
+from fedq.results.summaries import TOTALS, arms_of, best_arms_of, by_arm, data_sources, metric_names
 from fedq.schemas import Results
 
 POLL_S = 0.2
@@ -347,7 +347,7 @@ def results(folder: ExperimentFolder) -> Results:
     found = [_folder_run(folder, arm, seed) for arm in spec.arms() for seed in spec.seeds]
     runs = [run for run, _, _ in found]
     series = {run.id: _series(rows, {*metrics, *TOTALS}) for run, rows, _ in found if rows}
-    statuses = {run.status for run in runs}
+    statuses, arms = {run.status for run in runs}, list(by_arm(runs).values())
     status = (
         (Status.FAILED if Status.FAILED in statuses else Status.SUCCEEDED)
         if statuses <= ENDED
@@ -363,7 +363,8 @@ def results(folder: ExperimentFolder) -> Results:
         confidence=summary.CONFIDENCE,
         level=significance.LEVEL,
         baseline=0,
-        arms=arms_of(list(by_arm(runs).values()), series, metrics, Window(POINTS), 0),
+        arms=arms_of(arms, series, metrics, Window(POINTS), 0),
+        best_arms=best_arms_of(arms, series, metrics),
     )
 
 

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fedcore.platform.status import Status
 from fedcore.simulation.report import StopReason
+from fedcore.statistics.best_set import BestVerdict
 from fedcore.statistics.significance import Conclusion
 from fedcore.statistics.summary import choose_headline
 from fedcore.visible_text import visible
 
 if TYPE_CHECKING:
     from fedq.schemas import (
+        ArmBesideBest,
         ArmResult,
         ArmResults,
         ClaimResult,
@@ -120,6 +122,17 @@ def figure_file(experiment_id: str, metric: str) -> str:
     return f"{experiment_id}-{metric.replace('/', '-')}.svg"
 
 
+BESIDE_BEST: Mapping[BestVerdict, str] = {
+    BestVerdict.BEST: "best",
+    BestVerdict.AMONG_BEST: "may be best",
+    BestVerdict.WORSE: "worse",
+    BestVerdict.TOO_FEW_SEEDS: "too few seeds",
+    BestVerdict.NOT_COMPARED: "not compared",
+    BestVerdict.DIVERGED: "diverged",
+}
+"""Verdicts on arms beside the best of the others, in words."""
+
+
 class ComparisonTable(NamedTuple):
     """A table in words."""
 
@@ -129,15 +142,32 @@ class ComparisonTable(NamedTuple):
     title: str
 
 
-def comparison_cells(results: ArmResults, metric: str | None = None) -> ComparisonTable:
-    """Best and final of a metric over the seeds, beside the baseline what may be concluded,
-    traffic; absent, the most telling metric.
+def comparison_cells(
+    results: ArmResults, metric: str | None = None, *, baseline: bool = False
+) -> ComparisonTable:
+    """Best and final of a metric over the seeds, what may be concluded beside the best of the other arms
+    or, if requested, beside the baseline, and traffic; absent, the most telling metric.
     """
     metric = metric or choose_headline({name for arm in results.arms for name in arm.metrics})
     number: Format = _percent if is_share(metric) else _plain
-    rows = [list(_row(arm, metric, number)) for arm in results.arms]
-    beside = f"final - {results.arms[results.baseline].name} [{results.confidence:.0%} CI]"
-    columns = ["arm", "best", "final", beside, "verdict", "MB sent"]
+    found = results.best_arms if results.best_arms and results.best_arms.metric == metric else None
+    if found is None or baseline:
+        beside = results.arms[results.baseline].name
+        conclusions = [_beside_baseline(arm, metric, number) for arm in results.arms]
+    else:
+        beside, conclusions = "best other", [_beside_best(one, number) for one in found.beside]
+    rows = [
+        [*_figures(arm, metric, number), *conclusion, _megabytes(arm)]
+        for arm, conclusion in zip(results.arms, conclusions, strict=True)
+    ]
+    columns = [
+        "arm",
+        "best",
+        "final",
+        f"final - {beside} [{results.confidence:.0%} CI]",
+        "verdict",
+        "MB sent",
+    ]
     if results.target is not None:
         columns += [
             f"reached {results.target.metric.replace('_', ' ')} {results.target.value:g}",
@@ -165,18 +195,35 @@ def comparison_text(results: ArmResults) -> str:
     lines = [table.columns, *table.rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = ("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
-    return visible("\n".join([table.title, *padded]))
+    says = [] if results.best_arms is None else [results.best_arms.says]
+    return visible("\n".join([table.title, *padded, *says]))
 
 
-def _row(arm: ArmResult, metric: str, number: Format) -> Iterator[str]:
+def _figures(arm: ArmResult, metric: str, number: Format) -> Iterator[str]:
     found = arm.metrics.get(metric)
     yield arm.name
     yield _spread(found.best if found else None, number)
     yield _spread(found.final if found else None, number)
+
+
+def _beside_baseline(arm: ArmResult, metric: str, number: Format) -> tuple[str, str]:
+    found = arm.metrics.get(metric)
     difference = found.final_difference if found else None
-    yield _difference(difference, number)
-    yield _verdict(difference)
-    yield ABSENT if arm.megabytes_sent is None else f"{arm.megabytes_sent.mean:,.1f}"
+    return _difference(difference, number), _verdict(difference)
+
+
+def _beside_best(one: ArmBesideBest, number: Format) -> tuple[str, str]:
+    words = BESIDE_BEST[one.verdict]
+    if one.verdict is BestVerdict.DIVERGED:
+        words = f"{words} in {one.diverged} of {counted(one.seeds, 'seed')}"
+    if one.difference is None:
+        return ABSENT, words
+    ends = ["0" if end == 0 else number(end, "+") for end in (one.low, one.high) if end is not None]
+    return number(one.difference, "+") + (f" [{', '.join(ends)}]" if ends else ""), words
+
+
+def _megabytes(arm: ArmResult) -> str:
+    return ABSENT if arm.megabytes_sent is None else f"{arm.megabytes_sent.mean:,.1f}"
 
 
 def _way(found: TargetResult | None) -> Iterator[str]:

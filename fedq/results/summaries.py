@@ -16,8 +16,9 @@ from fedcore.spec.evaluation import ExactFigure, scalar_measures
 from fedcore.statistics import significance, summary
 from fedcore.statistics.poor_runs import RunWarning, summarise_warnings
 from fedcore.statistics.series import Series
+from fedq.results.best_arms import best_arms
 from fedq.results.curves import MEGABYTE, Window, area, average_curve, megabytes
-from fedq.schemas import ArmResult, Difference, Estimate, MetricResult
+from fedq.schemas import ArmResult, BestArms, Difference, Estimate, MetricResult
 
 
 def metric_names() -> tuple[str, ...]:
@@ -98,6 +99,36 @@ def arms_of(
         )
         for place, arm in enumerate(held)
     ]
+
+
+def best_arms_of(
+    arms: Sequence[Sequence[MeasuredRun]],
+    series: Mapping[str, Series],
+    metrics: Collection[str],
+    comparable: Sequence[bool] | None = None,
+    names: Sequence[str] | None = None,
+) -> BestArms | None:
+    """Return the arms, given by their runs, that may be the best by the final value of a metric: the only
+    one of `metrics`, or the most telling. `comparable` says which share data set and seeds with the first
+    one; None: as their settings say. `names` are those of the arms, if not those of their runs.
+
+    Runs that have not ended, or were stopped at a rung, have no figure.
+    """
+    known = [metric for metric in metrics if any(one.has(metric) for one in series.values())]
+    if not known:
+        return None
+    metric = known[0] if len(known) == 1 else summary.choose_headline(known)
+    held = [[_Run(run, series.get(run.id)) for run in members] for members in arms]
+    figures = [
+        _by_seed([run for run in members if run.whole], partial(_Run.final, metric=metric))
+        for members in held
+    ]
+    return best_arms(
+        names or [members[0].arm_name for members in arms],
+        comparable_only(figures, comparable or have_data_of([members[0].settings for members in arms], 0)),
+        [[run.seed for run in members if run.diverged_round is not None] for members in arms],
+        metric,
+    )
 
 
 def have_data_of(settings: Sequence[Mapping[str, Any]], baseline: int) -> list[bool]:

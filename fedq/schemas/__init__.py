@@ -39,9 +39,11 @@ from fedq.schemas.reproductions import Reproduction as Reproduction
 from fedq.schemas.reproductions import ReproductionOutcome as ReproductionOutcome
 from fedq.schemas.reproductions import ResultsFile as ResultsFile
 from fedq.schemas.reproductions import RunDifference as RunDifference
+from fedq.schemas.results import ArmBesideBest as ArmBesideBest
 from fedq.schemas.results import ArmResult as ArmResult
 from fedq.schemas.results import ArmResults as ArmResults
 from fedq.schemas.results import ArmTheory as ArmTheory
+from fedq.schemas.results import BestArms as BestArms
 from fedq.schemas.results import ClaimResult as ClaimResult
 from fedq.schemas.results import Claims as Claims
 from fedq.schemas.results import Comparison as Comparison

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from fedcore.platform.status import Status
+from fedcore.statistics.best_set import BestVerdict
 from fedcore.statistics.significance import Conclusion
 from fedq.results.frames import Frame, Table, columns_of, list_lines
 from fedq.results.html import results_html
@@ -94,6 +95,49 @@ class MetricResult(Schema):
     """Difference of `area` from the baseline; null for the baseline itself, or if no seed has both
     values.
     """
+
+
+class ArmBesideBest(Schema):
+    """An arm beside the best of the others."""
+
+    seeds: int = Field(examples=[3])
+    """Seeds for which the arm has a figure, or has diverged."""
+    diverged: int = Field(examples=[0])
+    """Of these, the seeds in which it diverged."""
+    verdict: BestVerdict
+    """`best`: better than all others; `among_best`: it may be the best, or equal to it; `worse`: another
+    arm is better; `diverged`: in a seed or more, and so not in the set; `too_few_seeds`; `not_compared`:
+    it has fewer than two seeds in common with others, or was stopped by a search.
+    """
+    difference: float | None = Field(examples=[0.013])
+    """Difference from the best of the others, in the unit of the metric; null without a comparison."""
+    low: float | None = Field(examples=[-0.004])
+    """Lower end of its interval. The intervals of all arms cover together, and the verdicts are their
+    signs.
+    """
+    high: float | None = Field(examples=[0.031])
+    """Upper end of the interval."""
+
+
+class BestArms(Schema):
+    """The arms that may be the best by the final value of a metric: multiple comparisons with the best,
+    blocked by seed (Hsu 1984), of the runs that have ended.
+    """
+
+    metric: MetricName
+    """The metric: the one asked for, or the main one of the experiment."""
+    arms: list[int] = Field(examples=[[0, 3]])
+    """Positions in `arms` of the results of those that may be the best; empty with too few seeds."""
+    beside: list[ArmBesideBest]
+    """Each arm beside the best of the others, in the order of the arms."""
+    seeds: int = Field(examples=[3])
+    """Seeds that at least two arms have."""
+    seeds_to_decide: int | None = Field(examples=[9])
+    """Number of seeds at which the best arm would be told from the others, if they differ as they seem
+    to; null if it is told already, or never with 1,000.
+    """
+    says: str = Field(examples=["scaffold is the best arm in final test accuracy (95% confidence, 5 seeds)."])
+    """The conclusion in words."""
 
 
 class Curve(Schema):
@@ -231,6 +275,8 @@ class ArmResults(Schema):
     """
     arms: list[ArmResult]
     """Arms in order."""
+    best_arms: BestArms | None = None
+    """The arms that may be the best; null for a single arm, or if the metric has no better and worse."""
 
     @property
     def summary(self) -> "Frame":

@@ -263,5 +263,6 @@ export function explanation(results, metric, figure) {
   const verdicts = tested
     ? ` ▲ better and ▼ worse than the baseline: the p-value of the t-test, corrected by Holm for ${tested} ${tested > 1 ? "comparisons" : "comparison"}, is below ${results.level}.`
     : "";
-  return `Mean ± sample standard deviation over seeds; the best in bold. ${results.pairing ?? "Differences are paired by seed."}${verdicts}${uncovered}${data}`;
+  const best = figure === "final" && results.best_arms?.metric === metric ? ` ${results.best_arms.says}` : "";
+  return `Mean ± sample standard deviation over seeds; the best in bold.${best} ${results.pairing ?? "Differences are paired by seed."}${verdicts}${uncovered}${data}`;
 }

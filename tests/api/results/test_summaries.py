@@ -13,6 +13,7 @@ from fedcore.platform.store import Database
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.report import RoundReport
 from fedcore.statistics import significance
+from fedcore.statistics.best_set import ComparisonScale, find_best_arms
 from fedq.results.summaries import have_data_of
 from tests.builders.claims import claim, commit, end_run, end_runs, fail, report
 from tests.builders.experiments import submit_over_http
@@ -104,6 +105,25 @@ def test_differences_are_tested_and_the_tests_corrected_for_the_number_of_arms(
     assert [one["p_signed_rank"] for one in tested] == [
         stats.wilcoxon(finals[arm], finals[0]).pvalue for arm in (1, 2)
     ]
+
+
+def test_the_best_arms_are_those_of_the_final_values_of_runs_that_have_ended(
+    http: httpx.Client, rows: Database
+) -> None:
+    submit_over_http(http, TWO_ARMS | {"sweep": {"local.lr": [0.1, 0.05, 0.01]}})
+    held = end_runs(rows, _history, 3 * SEEDS - 1)
+    address = f"/v1/experiments/{held[0].experiment_id}/results"
+    finals: list[dict[int, float]] = [{}, {}, {}]
+    for one in held:
+        finals[one.arm][one.seed] = _history(one)[-1].train_loss or 0.0
+    expected = find_best_arms(finals, higher_is_better=False, scale=ComparisonScale.LOG)
+    best = http.get(address, params={"metric": "train_loss"}).json()["best_arms"]
+    assert (best["metric"], best["arms"], best["seeds"]) == ("train_loss", list(expected.arms), SEEDS)
+    assert [one["verdict"] for one in best["beside"]] == [one.verdict for one in expected.beside]
+    assert [one["low"] for one in best["beside"]] == pytest.approx([one.low for one in expected.beside])
+    assert [one["seeds"] for one in best["beside"]] == [3, 3, 2]
+    # Without a choice it is the most telling metric.
+    assert http.get(address).json()["best_arms"]["metric"] == "test_accuracy"
 
 
 @pytest.mark.usefixtures("database_url")

@@ -186,7 +186,7 @@ def test_arms_are_compared_as_table_and_json_and_drawn(fedq: Fedq, experiment: s
     assert table.code == 0
     for words in (
         "distance, mean ± std over",
-        "final - lr=0.05",
+        "final - best other",
         "paired by seed",
         str(tmp_path / "both.svg"),
     ):

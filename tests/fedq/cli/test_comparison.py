@@ -10,6 +10,7 @@ from fedcore.statistics.significance import Conclusion
 from fedq.cli.views import comparison
 from fedq.results import presentation
 from fedq.schemas import ArmResult, Difference, Estimate, MetricResult, Results, Target, TargetResult
+from tests.fedq.results.test_best_arms import found
 
 SCORE = Estimate(n=3, mean=0.9194, std=0.0289, low=0.8477, high=0.9912)
 BETTER = Difference(
@@ -63,6 +64,25 @@ def test_another_arm_may_be_the_baseline() -> None:
     with console.capture() as capture:
         console.print(comparison(results))
     assert "final - scaffold" in capture.get()
+
+
+@pytest.mark.parametrize(("diverged", "told"), [({}, "worse"), ({0: [3]}, "diverged in 1 of 5 seeds")])
+def test_without_a_baseline_arms_are_beside_the_best_of_the_others(
+    diverged: dict[int, list[int]], told: str
+) -> None:
+    best = found([0.8, 0.9], diverged=diverged, names=["fedavg", "scaffold"])
+    results = _results("test_accuracy", SCORE, BETTER).model_copy(update={"best_arms": best})
+    console = Console(width=160)
+    with console.capture() as capture:
+        console.print(comparison(results))
+    assert "final - best other [95% CI]" in capture.get()
+    assert told in capture.get()
+    assert best.says in capture.get()
+    with console.capture() as capture:
+        console.print(comparison(results, baseline=True))
+    assert "final - fedavg [95% CI]" in capture.get()
+    assert best.says not in capture.get()
+    assert best.says in str(results)
 
 
 def test_arms_that_diverged_or_are_not_done_say_so() -> None:

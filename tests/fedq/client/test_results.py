@@ -87,10 +87,11 @@ def test_printed_results_are_the_table_of_their_arms(service: Service, client: C
     id = client.submit(TWO_ARMS).id
     carry_out(service.database, service.storage, 6)
     results = client.results(id)
-    title, head, *rows = str(results).splitlines()
+    title, head, *rows, says = str(results).splitlines()
     assert title == "two arms: suboptimality, mean ± std over 3 seeds"
     assert head.split()[:3] == ["arm", "best", "final"]
     assert [row.split()[0] for row in rows] == ["lr=0.1", "lr=0.05"]
+    assert says == "At least 4 seeds are needed to tell arms apart, not 3."
     assert repr(results) == "Results(name='two arms', arms=['lr=0.1', 'lr=0.05'])"
 
 

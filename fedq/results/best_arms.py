@@ -1,0 +1,100 @@
+"""The arms of results that may be the best, and the conclusion in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from fedcore.statistics.best_set import BestSet, BestVerdict, ComparisonScale, find_best_arms
+from fedcore.statistics.significance import LEAST_PAIRS
+from fedcore.statistics.summary import CONFIDENCE, better_of
+from fedq.results.presentation import counted, is_share
+from fedq.schemas import ArmBesideBest, BestArms
+
+NAMED = 5
+"""Names of arms in a sentence, at most."""
+_POSITIVE = ("train_loss", "test_loss", "suboptimality", "distance")
+
+
+def best_arms(
+    names: Sequence[str],
+    figures: Sequence[Mapping[int, float]],
+    diverged: Sequence[Collection[int]],
+    metric: str,
+) -> BestArms | None:
+    """The arms that may be the best by these figures of a metric, by seed; None for a single arm, and for
+    a metric that has no better and worse.
+    """
+    better = better_of(metric)
+    if better is None or len(names) < 2:
+        return None
+    found = _found(figures, diverged, metric, higher_is_better=better is max)
+    return BestArms(
+        metric=metric,
+        arms=list(found.arms),
+        beside=[ArmBesideBest.model_validate(one._asdict()) for one in found.beside],
+        seeds=found.seeds,
+        seeds_to_decide=found.seeds_to_decide,
+        says=_words(names, found, metric, better),
+    )
+
+
+def _found(
+    figures: Sequence[Mapping[int, float]],
+    diverged: Sequence[Collection[int]],
+    metric: str,
+    *,
+    higher_is_better: bool,
+) -> BestSet:
+    scale = ComparisonScale.IDENTITY
+    if is_share(metric) and metric != "client_accuracy_std":
+        scale = ComparisonScale.LOGIT
+    elif metric in _POSITIVE:
+        scale = ComparisonScale.LOG
+    try:
+        return find_best_arms(figures, higher_is_better=higher_is_better, scale=scale, diverged=diverged)
+    except ValueError:  # A loss of 0, for example, has no logarithm.
+        return find_best_arms(figures, higher_is_better=higher_is_better, diverged=diverged)
+
+
+def _words(names: Sequence[str], found: BestSet, metric: str, better: Callable[..., int]) -> str:
+    """Say which arms may be the best, which are worse, and how many seeds would decide."""
+    figure = f"final {metric.replace('_', ' ')}"
+    basis = f"({CONFIDENCE:.0%} confidence, {counted(found.seeds, 'seed')})"
+    places = {
+        verdict: [arm for arm, one in enumerate(found.beside) if one.verdict is verdict]
+        for verdict in BestVerdict
+    }
+    leader, said = "", []
+    if found.too_few_seeds:
+        needed = LEAST_PAIRS + (len(places[BestVerdict.TOO_FEW_SEEDS]) == 2)
+        said.append(f"At least {needed} seeds are needed to tell arms apart, not {found.seeds}.")
+    elif found.arms:
+        place = better(found.arms, key=lambda arm: found.beside[arm].difference or 0.0)
+        leader, others = _listed(names, [place]), [arm for arm in found.arms if arm != place]
+        said.append(
+            f"{leader} leads in {figure}, but {_listed(names, others)} may be as good or better {basis}."
+            if others
+            else f"{leader} is the best arm in {figure} {basis}."
+        )
+    if worse := places[BestVerdict.WORSE]:
+        listed = _listed(names, worse) if len(worse) <= NAMED else f"The other {len(worse)}"
+        said.append(f"{listed} {'is' if len(worse) == 1 else 'are'} worse.")
+    if diverged := places[BestVerdict.DIVERGED]:
+        said.append(f"{_listed(names, diverged)} diverged.")
+    if unknown := places[BestVerdict.NOT_COMPARED]:
+        said.append(f"{_listed(names, unknown)} cannot be compared yet.")
+    if found.seeds_to_decide is not None and len(found.arms) > 1:
+        said.append(
+            f"With about {counted(found.seeds_to_decide, 'seed')} {leader} would be told from the others, if"
+            " they differ as they seem to."
+        )
+    return " ".join(said)
+
+
+def _listed(names: Sequence[str], arms: Sequence[int]) -> str:
+    """The first names, and how many there are besides; names with a comma in quotation marks."""
+    most = NAMED + (len(arms) == NAMED + 1)
+    shown = [f'"{names[arm]}"' if "," in names[arm] else names[arm] for arm in arms[:most]]
+    if len(arms) > most:
+        return f"{', '.join(shown)} and {len(arms) - most} others"
+    return f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else shown[0]

@@ -1,0 +1,96 @@
+"""The arms that may be the best, in words that need no statistics, and as cells of the table."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from fedcore.statistics.best_set import BestVerdict
+from fedq.results.best_arms import best_arms
+from fedq.schemas import BestArms
+
+SHAKE = ((-0.004, 0.003, 0.001, -0.002, 0.002), (0.003, -0.002, -0.004, 0.004, -0.001))
+
+
+def found(
+    means: Sequence[float],
+    *,
+    seeds: int = 5,
+    metric: str = "test_accuracy",
+    diverged: dict[int, list[int]] | None = None,
+    names: Sequence[str] = "abcdefghijkl",
+) -> BestArms:
+    """Arms with these means, which scatter by a few thousandths."""
+    figures = [
+        {seed: mean + SHAKE[arm % 2][seed] * (1 + arm / 10) for seed in range(seeds)}
+        for arm, mean in enumerate(means)
+    ]
+    lost = [(diverged or {}).get(arm, []) for arm in range(len(means))]
+    answer = best_arms(names[: len(means)], figures, lost, metric)
+    assert answer is not None
+    return answer
+
+
+def test_an_arm_that_leads_far_is_the_best_and_the_others_are_worse() -> None:
+    answer = found([0.80, 0.90, 0.70])
+    assert answer.says == (
+        "b is the best arm in final test accuracy (95% confidence, 5 seeds). a and c are worse."
+    )
+    assert answer.arms == [1]
+    assert [one.verdict for one in answer.beside] == ["worse", "best", "worse"]
+
+
+def test_of_losses_the_smallest_is_the_best() -> None:
+    assert found([0.80, 0.90, 0.70], metric="train_loss").says.startswith(
+        "c is the best arm in final train loss"
+    )
+
+
+def test_an_arm_that_cannot_be_told_from_the_leader_is_named_with_the_seeds_that_would_decide() -> None:
+    answer = found([0.8990, 0.9, 0.7])
+    assert "b leads in final test accuracy, but a may be as good or better" in answer.says
+    assert f"With about {answer.seeds_to_decide} seeds b would be told from the others" in answer.says
+    assert answer.arms == [0, 1]
+
+
+@pytest.mark.parametrize(("arms", "seeds", "needed"), [(2, 3, 4), (2, 2, 4), (3, 2, 3)])
+def test_too_few_seeds_are_said_with_the_number_that_is_needed(arms: int, seeds: int, needed: int) -> None:
+    answer = found([0.9, 0.5, 0.4][:arms], seeds=seeds)
+    assert answer.says == f"At least {needed} seeds are needed to tell arms apart, not {seeds}."
+    assert answer.arms == []
+
+
+def test_arms_that_diverged_are_named_and_not_imputed() -> None:
+    answer = found([0.8, 0.9, 0.95], diverged={2: [1]})
+    assert "c diverged." in answer.says
+    assert answer.arms == [1]
+    assert (answer.beside[2].verdict, answer.beside[2].diverged) == (BestVerdict.DIVERGED, 1)
+
+
+def test_many_arms_are_counted_and_names_with_commas_are_set_apart() -> None:
+    many = found([0.9, *[0.5] * 9])
+    assert many.says.endswith("The other 9 are worse.")
+    alike = found([0.9] * 9).says
+    assert " and 3 others may be as good or better" in alike
+    assert found([0.9, 0.5, 0.4], names=["lr=1, E=2", "x", "y"]).says.startswith('"lr=1, E=2" is the best')
+
+
+def test_verdicts_are_the_signs_of_the_intervals() -> None:
+    for one in found([0.9, 0.899, 0.7, 0.5]).beside:
+        assert one.low is not None
+        assert one.high is not None
+        signs = {BestVerdict.BEST: one.low == 0, BestVerdict.WORSE: one.high == 0}
+        assert signs.get(one.verdict, one.low < 0 < one.high)
+
+
+def test_a_single_arm_and_a_metric_without_a_better_have_no_best() -> None:
+    assert best_arms("a", [{0: 0.5, 1: 0.6, 2: 0.7}], [()], "test_accuracy") is None
+    assert best_arms("ab", [{0: 0.5}, {0: 0.6}], [(), ()], "epsilon") is None
+
+
+def test_losses_of_nought_are_compared_as_they_are() -> None:
+    """They have no logarithm."""
+    answer = best_arms(
+        "ab", [dict.fromkeys(range(4), 0.0), {seed: 1.0 + seed for seed in range(4)}], [(), ()], "train_loss"
+    )
+    assert answer is not None
+    assert answer.beside[1].difference == pytest.approx(2.5)
