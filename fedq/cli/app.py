@@ -69,6 +69,7 @@ PANELS = {
         experiments.resume,
         experiments.retry,
         experiments.extend,
+        experiments.confirm,
         experiments.edit,
         experiments.share,
         experiments.delete,

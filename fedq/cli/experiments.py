@@ -336,6 +336,34 @@ def extend(
         show(client.extend(experiment, rounds=rounds, seeds=seed), _one_line, as_json=as_json)
 
 
+Confirmed = Annotated[
+    int, typer.Option("--arms", min=2, metavar="N", help="Number of arms: those that lead.")
+]
+Named = Annotated[
+    list[str] | None,
+    typer.Option("--arm", metavar="NAME", help="Confirm this arm instead; may be repeated."),
+]
+Fresh = Annotated[int, typer.Option("--seeds", min=1, max=1_000, help="Number of new seeds.")]
+Ranking = Annotated[str | None, typer.Option(help="Metric by which arms lead (default: the main one).")]
+
+
+def confirm(
+    experiment: ExperimentId,
+    arms: Confirmed = 5,
+    seeds: Fresh = 10,
+    arm: Named = None,
+    metric: Ranking = None,
+    as_json: AsJson = False,
+) -> None:
+    """Submit the leading arms of an experiment again, with seeds that did not select them."""
+    with connect() as client:
+        try:
+            made = client.confirm(experiment, arms=arm or arms, seeds=seeds, metric=metric)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+        show(made, _one_line, as_json=as_json)
+
+
 Edited = Annotated[
     str,
     typer.Argument(

@@ -213,6 +213,7 @@ class Client:
     reproduce = _now(AllCalls.reproduce)
     reproduction = _now(AllCalls.reproduction)
     extend = _now(AllCalls.extend)
+    confirm = _now(AllCalls.confirm)
     edit = _now(AllCalls.edit)
     edit_run = _now(AllCalls.edit_run)
     access = _now(AllCalls.access)

@@ -15,6 +15,7 @@ from fedq.client.transport import EXPERIMENTS, RUNS, drop_absent
 from fedq.errors import MissingPackageError
 from fedq.figures.style import Figure, FigureForm, FigureOptions, Horizontal
 from fedq.results import tables
+from fedq.results.confirmation import confirming_specification
 from fedq.results.frames import Frame
 from fedq.results.presentation import figure_file
 from fedq.results.tables import arms_of, rows_of
@@ -57,6 +58,26 @@ class OutcomeCalls(ExperimentCalls):
             baseline=baseline, metric=metrics, points=points, target=target, **_window(rounds)
         )
         return await self._transport.read(Results, (EXPERIMENTS, id, "results"), **params)
+
+    async def confirm(
+        self,
+        id: str,
+        *,
+        arms: int | Sequence[str] = 5,
+        seeds: int = 10,
+        metric: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Experiment:
+        """Submit `arms` of an experiment again with `seeds` fresh seeds: its leading ones, by the final
+        value of a `metric` (default: the main one), or those named.
+
+        The results of the new experiment are not those that selected the arms, so they can be quoted.
+
+        ValueError if fewer than two arms can be chosen.
+        """
+        found = await self.results(id, metrics=None if metric is None else [metric])
+        document = confirming_specification(await self.experiment(id), found, arms, seeds)
+        return await self.submit(document, idempotency_key=idempotency_key)
 
     async def compare(
         self,

@@ -133,6 +133,7 @@ COMMAND_LINES = {
     "catalogue": "{nothing}",
     "check-extension": "{nothing}",
     "compare": "{two}",
+    "confirm": "{two} --seeds 1",
     "data": "",
     "data add": "{table}",
     "data delete": "{nothing}",

@@ -83,6 +83,33 @@ def test_results_may_be_asked_for_some_metrics_and_points_only(service: Service,
     assert arm.curves["distance"].rounds == [2, 3]
 
 
+def test_the_leading_arms_are_confirmed_on_seeds_that_did_not_select_them(
+    service: Service, client: Client
+) -> None:
+    swept = {"algorithm.kind": ["fedavg", "fedprox"], "local.lr": [0.1, 0.05, 0.001]}
+    original = client.submit({**TWO_ARMS, "sweep": swept})
+    with pytest.raises(ValueError, match="0 arms to choose"):
+        client.confirm(original.id)
+    carry_out(service.database, service.storage, 18)
+    found = client.results(original.id)
+    finals = [arm.metrics["suboptimality"].final for arm in found.arms]
+    means = [final.mean for final in finals if final is not None]
+    made = client.confirm(original.id, arms=3, seeds=4)
+    leading = sorted(sorted(range(6), key=means.__getitem__)[:3])
+    assert [arm.name for arm in made.arms] == [found.arms[place].name for place in leading]
+    assert [arm.settings for arm in made.arms] == [found.arms[place].settings for place in leading]
+    assert made.specification["seeds"] == [3, 4, 5, 6]
+    assert original.id in made.specification["description"]
+    carry_out(service.database, service.storage, 12)
+    confirmed = client.results(made.id).best_arms
+    assert confirmed is not None
+    assert confirmed.seeds == 4
+    named = client.confirm(original.id, arms=[found.arms[4].name, found.arms[0].name], seeds=1)
+    assert [arm.name for arm in named.arms] == [found.arms[4].name, found.arms[0].name]
+    with pytest.raises(ValueError, match="no arm 'nothing' among"):
+        client.confirm(original.id, arms=["nothing", found.arms[0].name])
+
+
 def test_printed_results_are_the_table_of_their_arms(service: Service, client: Client) -> None:
     id = client.submit(TWO_ARMS).id
     carry_out(service.database, service.storage, 6)

@@ -1,0 +1,51 @@
+"""Chosen arms of an experiment on fresh seeds: figures that did not select the arms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fedcore.statistics.summary import better_of
+
+if TYPE_CHECKING:
+    from fedq.schemas import ArmResult, Experiment, Results
+
+
+def confirming_specification(
+    experiment: Experiment, results: Results, arms: int | Sequence[str], seeds: int
+) -> dict[str, Any]:
+    """The specification of an experiment of `arms` of another one, its leading ones if given by their
+    number, with `seeds` seeds that it does not have.
+
+    Raises ValueError if there are fewer than two such arms, or no arm has a name that is given.
+    """
+    chosen = _leading(results, arms) if isinstance(arms, int) else _named(results, arms)
+    if len(chosen) < 2:
+        raise ValueError(
+            f"{experiment.id} has {len(chosen)} arms to choose, and two or more are needed: wait for its runs"
+        )
+    document = dict(experiment.specification)
+    document.pop("search", None)
+    first = max(document["seeds"]) + 1
+    return document | {
+        "name": f"{experiment.name[:180]}, confirmed",
+        "description": f"Arms of {experiment.id} on seeds that did not select them.",
+        "seeds": list(range(first, first + seeds)),
+        "sweep": {"arms": [{"name": arm.name, **arm.settings} for arm in chosen]},
+    }
+
+
+def _leading(results: Results, count: int) -> list[ArmResult]:
+    found = results.best_arms
+    if found is None:
+        return []
+    ahead = {place: one.difference for place, one in enumerate(found.beside) if one.difference is not None}
+    order = sorted(ahead, key=ahead.__getitem__, reverse=better_of(found.metric) is max)
+    return [results.arms[place] for place in sorted(order[:count])]
+
+
+def _named(results: Results, names: Sequence[str]) -> list[ArmResult]:
+    by_name = {arm.name: arm for arm in results.arms}
+    if unknown := [name for name in names if name not in by_name]:
+        raise ValueError(f"there is no arm {unknown[0]!r} among: {'; '.join(by_name)}")
+    return [by_name[name] for name in dict.fromkeys(names)]
