@@ -41,7 +41,7 @@ export const inWords = (metric) => metric.replaceAll("_", " ");
 export class Controls {
   /** @type {View | null} */
   zoom = null;
-  /** @type {string | null} the place of the baseline; null leaves it to the service */
+  /** @type {string | null} the place of the baseline; null compares with the best of the others */
   baseline = null;
 
   /** @param {HTMLElement} root */
@@ -106,7 +106,7 @@ export class Controls {
       find: fields.find.value.trim(),
       figure: unless(fields.figure.value, "final"),
       target: fields.target?.value,
-      baseline: unless(this.baseline, "0"),
+      baseline: this.baseline,
       zoom: zoom && [...zoom.x, ...(zoom.y ?? [])].map((value) => Number(value.toPrecision(6))).join(","),
     });
   }
@@ -156,15 +156,17 @@ export class Controls {
   }
 
   /**
-   * Offer the arms as baselines, and choose one.
+   * Offer the best of the other arms, and each arm, to compare with.
    * @param {string[]} names
-   * @param {number} chosen
    */
-  offerBaselines(names, chosen) {
+  offerBaselines(names) {
     const { baseline } = this.fields;
-    if (baseline.length !== names.length)
-      baseline.replaceChildren(...names.map((name, at) => h("option", { value: at }, name)));
-    this.baseline = baseline.value = String(chosen);
+    if (baseline.length !== names.length + 1)
+      baseline.replaceChildren(
+        h("option", { value: "" }, "best other"),
+        ...names.map((name, at) => h("option", { value: at }, name)),
+      );
+    baseline.value = this.baseline ?? "";
   }
 
   /** The words that the names of arms must have. */

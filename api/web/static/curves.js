@@ -8,7 +8,7 @@ import { fillPoints } from "./curves-points.js";
 import { ENDED, ResultsSource } from "./curves-results.js";
 import { formulas, lawOf } from "./curves-theory.js";
 import { find, h } from "./elements.js";
-import { explanation, fillTable, format, isShare } from "./results-table.js";
+import { bestOthers, explanation, fillTable, format, isShare } from "./results-table.js";
 import { call, tell, wordsOf } from "./service.js";
 
 /** @import { AnyResults, ArmResult, Theory } from "../types/answers" */
@@ -62,7 +62,7 @@ class Curves {
     controls.more.addEventListener("change", () => source.load());
     fields.target?.addEventListener("change", () => source.load());
     fields.baseline.addEventListener("change", () => {
-      controls.baseline = fields.baseline.value;
+      controls.baseline = fields.baseline.value || null;
       source.load();
     });
     fields.theory.addEventListener("change", () => {
@@ -89,10 +89,7 @@ class Curves {
 
   /** @param {AnyResults} results */
   begun(results) {
-    this.controls.offerBaselines(
-      results.arms.map((arm) => arm.name),
-      results.baseline,
-    );
+    this.controls.offerBaselines(results.arms.map((arm) => arm.name));
     this.legend.fill(results);
     this.draw();
     this.refine();
@@ -294,14 +291,17 @@ class Curves {
     const { results } = this.source;
     if (!results) return;
     const { figure, metric } = controls;
+    const beside = controls.baseline === null ? bestOthers(results, metric, figure) : null;
     fillTable(
       find(root, "table.results", HTMLTableElement),
       results,
       metric,
       figure,
       controls.better[metric],
+      beside,
     );
-    find(root, ".explained").textContent = explanation(results, metric, figure);
+    find(root, ".conclusion").textContent = beside?.says ?? "";
+    find(root, ".explained").textContent = explanation(results, metric, figure, beside);
     if (!this.points.open) return;
     const visible = results.arms.filter((arm, key) => this.legend.isVisible(arm, key));
     fillPoints(find(this.points, "table"), visible, controls.shown());

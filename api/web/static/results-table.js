@@ -2,7 +2,7 @@
 import { exponential } from "./axes.js";
 import { h } from "./elements.js";
 
-/** @import { AnyResults, ArmResult, Difference, Estimate } from "../types/answers" */
+/** @import { AnyResults, ArmBesideBest, ArmResult, BestArms, Difference, Estimate } from "../types/answers" */
 /** @typedef {"best" | "final" | "area"} MetricFigure */
 /** @typedef {MetricFigure | "target"} FigureName what arms are compared by */
 
@@ -15,6 +15,15 @@ const VERDICTS = {
   too_few_seeds: ["", "too few seeds"],
   same_for_all: ["", "same for every seed"],
   incomplete: ["", "incomplete"],
+};
+/** @type {Record<string, [string, string]>} */
+const BESIDE_BEST = {
+  best: ["▲", "best"],
+  among_best: ["", "may be best"],
+  worse: ["▼", "worse"],
+  too_few_seeds: ["", "too few seeds"],
+  not_compared: ["", "not compared"],
+  diverged: ["", "diverged"],
 };
 /** @type {Record<MetricFigure, string>} */
 const FIGURES = { best: "Best", final: "Final", area: "Mean over rounds" };
@@ -85,6 +94,44 @@ function differenceOf(arm, figure, metric) {
   return figure === "target"
     ? arm.to_target?.rounds_difference
     : arm.metrics[metric]?.[`${figure}_difference`];
+}
+
+/**
+ * The arms beside the best of the others; null where the service has not compared them in this figure.
+ * @param {AnyResults} results
+ * @param {string} metric
+ * @param {FigureName} figure
+ */
+export function bestOthers({ best_arms: found }, metric, figure) {
+  return found && found.metric === metric && figure === "final" ? found : null;
+}
+
+/**
+ * Difference and verdict of an arm beside the best of the others.
+ * @param {ArmBesideBest} one
+ * @param {string} metric
+ */
+function besideBestCells(one, metric) {
+  const { difference, low, high } = one;
+  const range =
+    typeof low === "number" && typeof high === "number"
+      ? ` [${low ? signed(low, metric) : 0}, ${high ? signed(high, metric) : 0}]`
+      : "";
+  const [mark, words] = BESIDE_BEST[one.verdict] ?? ["", one.verdict];
+  const seeds = one.verdict === "diverged" ? ` in ${one.diverged} of ${one.seeds} seeds` : "";
+  return [
+    h(
+      "td",
+      { class: "number" },
+      typeof difference === "number" ? signed(difference, metric) + range : ABSENT,
+    ),
+    h(
+      "td",
+      { class: mark ? "verdict" : "verdict muted", "data-verdict": one.verdict },
+      mark ? h("span", { "aria-hidden": "true" }, `${mark} `) : null,
+      words + seeds,
+    ),
+  ];
 }
 
 /** @param {number} value */
@@ -169,14 +216,16 @@ function remark(arm) {
  * @param {FigureName} figure
  * @param {string} metric
  * @param {Record<MetricFigure, number | undefined>} leads
+ * @param {ArmBesideBest | undefined} beside
  */
-function row(results, arm, figure, metric, leads) {
+function row(results, arm, figure, metric, leads, beside) {
   const timed = results.arms.some((one) => one.simulated_seconds !== null);
   const cells = [
     ...NAMES.map((name) => figureCell(arm, name, metric, leads[name])),
     ...(results.target ? targetCells(arm) : []),
-    differenceCell(arm, figure, metric),
-    verdictCell(arm, figure, metric),
+    ...(beside
+      ? besideBestCells(beside, metric)
+      : [differenceCell(arm, figure, metric), verdictCell(arm, figure, metric)]),
     h("td", { class: "number" }, amount(arm.megabytes_sent)),
   ];
   if (timed) cells.push(h("td", { class: "number" }, amount(arm.simulated_seconds)));
@@ -184,7 +233,7 @@ function row(results, arm, figure, metric, leads) {
     h("td", { class: "number" }, String(arm.seeds.length)),
     h("td", { class: "muted" }, remark(arm)),
   );
-  const baseline = results.arms.length > 1 && arm === results.arms[results.baseline];
+  const baseline = !beside && results.arms.length > 1 && arm === results.arms[results.baseline];
   return h(
     "tr",
     {},
@@ -200,8 +249,9 @@ function row(results, arm, figure, metric, leads) {
  * @param {string} metric
  * @param {FigureName} figure
  * @param {string | undefined} direction
+ * @param {BestArms | null} beside
  */
-export function fillTable(table, results, metric, figure, direction) {
+export function fillTable(table, results, metric, figure, direction, beside) {
   const unit = isShare(metric) ? ", %" : "";
   const timed = results.arms.some((arm) => arm.simulated_seconds !== null);
   const toTarget = results.target ? ["Rounds to target", "MB to target"] : [];
@@ -209,7 +259,7 @@ export function fillTable(table, results, metric, figure, direction) {
     "Arm",
     ...Object.values(FIGURES).map((words) => words + unit),
     ...toTarget,
-    `${figure === "target" ? "Rounds to target" : FIGURES[figure]} − baseline [${100 * results.confidence} % CI]`,
+    `${figure === "target" ? "Rounds to target" : FIGURES[figure]} − ${beside ? "best other" : "baseline"} [${100 * results.confidence} % CI]`,
     "Verdict",
     "MB sent",
     ...(timed ? ["Simulated s"] : []),
@@ -242,7 +292,11 @@ export function fillTable(table, results, metric, figure, direction) {
         ),
       ),
     ),
-    h("tbody", {}, ...results.arms.map((arm) => row(results, arm, figure, metric, leads))),
+    h(
+      "tbody",
+      {},
+      ...results.arms.map((arm, at) => row(results, arm, figure, metric, leads, beside?.beside[at])),
+    ),
   );
 }
 
@@ -251,8 +305,9 @@ export function fillTable(table, results, metric, figure, direction) {
  * @param {AnyResults} results
  * @param {string} metric
  * @param {FigureName} figure
+ * @param {BestArms | null} beside
  */
-export function explanation(results, metric, figure) {
+export function explanation(results, metric, figure, beside) {
   const tested = results.arms.filter(
     (arm) => (differenceOf(arm, figure, metric)?.p_adjusted ?? null) !== null,
   ).length;
@@ -263,6 +318,7 @@ export function explanation(results, metric, figure) {
   const verdicts = tested
     ? ` ▲ better and ▼ worse than the baseline: the p-value of the t-test, corrected by Holm for ${tested} ${tested > 1 ? "comparisons" : "comparison"}, is below ${results.level}.`
     : "";
-  const best = figure === "final" && results.best_arms?.metric === metric ? ` ${results.best_arms.says}` : "";
-  return `Mean ± sample standard deviation over seeds; the best in bold.${best} ${results.pairing ?? "Differences are paired by seed."}${verdicts}${uncovered}${data}`;
+  if (beside)
+    return `Mean ± sample standard deviation over seeds; the best in bold. Each arm is beside the best of the others, in intervals that hold for all arms together; ▲ best, ▼ worse than another arm.${uncovered}${data}`;
+  return `Mean ± sample standard deviation over seeds; the best in bold. ${results.pairing ?? "Differences are paired by seed."}${verdicts}${uncovered}${data}`;
 }

@@ -3,9 +3,11 @@ import type { components } from "./generated/service";
 
 type Schemas = components["schemas"];
 
+export type ArmBesideBest = Schemas["ArmBesideBest"];
 export type ArmPlan = Schemas["ArmPlan"];
 export type ArmResult = Schemas["ArmResult"];
 export type ArmTheory = Schemas["ArmTheory"];
+export type BestArms = Schemas["BestArms"];
 export type Catalog = Schemas["Catalog"];
 export type Comparison = Schemas["Comparison"];
 export type Curve = Schemas["Curve"];
