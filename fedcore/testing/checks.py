@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,7 @@ def check_component(
     return [found for _, found in results_of(checks_of(component, family, data_dir)) if found is not None]
 
 
-def results_of(checks: Sequence[ComponentCheck]) -> Iterator[tuple[ComponentCheck, Finding | None]]:
+def results_of(checks: Iterable[ComponentCheck]) -> Iterator[tuple[ComponentCheck, Finding | None]]:
     """Execute checks in order; ends with a finding that others would repeat."""
     for check in checks:
         found = check.finding()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from difflib import get_close_matches
+from itertools import dropwhile
 from pathlib import Path
 from traceback import walk_tb
 from types import FrameType
@@ -117,14 +118,12 @@ def finding_of(check: str, error: Exception, component: type[Any]) -> Finding:
 
 
 def innermost_place(error: Exception, component: type[Any]) -> Place | None:
-    """The innermost line of the component's code that an error passed through."""
+    """The innermost line of the component's code, called by a check, that an error passed through."""
     files = author_files(component)
-    raised = [
-        (frame.f_code.co_filename, line)
-        for frame, line in walk_tb(error.__traceback__)
-        if _is_author(frame, files)
-    ]
-    return raised[-1] if raised else None
+    places = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    # By the order of the traceback: the frame of a generator that an error has ended has no caller.
+    called = dropwhile(lambda place: not place[0].startswith(_OWN), places)
+    return next((place for place in reversed([*called]) if place[0] in files), None)
 
 
 def _cause_of(error: Exception) -> str:
@@ -152,17 +151,12 @@ def author_files(component: type[Any]) -> set[str]:
     }
 
 
-def _is_author(frame: FrameType, files: set[str]) -> bool:
-    """True if a frame is of the component's own code, in `files`, called by a check."""
-    return frame.f_code.co_filename in files and _called_by_check(frame)
-
-
 def author_line(component: type[Any]) -> tuple[str, int] | None:
     """The innermost line of the component's code that is being executed."""
     files = author_files(component)
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way
     while frame is not None:
-        if _is_author(frame, files):
+        if frame.f_code.co_filename in files and _called_by_check(frame):
             return frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
     return None

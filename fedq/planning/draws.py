@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -92,14 +93,15 @@ class PlannedRun:
         return messages_of(self.algorithm, self.draws.dim)
 
     def key(self) -> tuple[object, ...]:
-        """All that the counts depend on."""
+        """All that the counts depend on, in few bytes: lists of clients as a digest."""
         draws, links = self.draws, {"up": self.algorithm.uplink, "down": self.algorithm.downlink}
         spec, word = draws.spec, word_bytes(draws.spec)
-        blocks = spec.participation.model_dump_json(), spec.systems.model_dump_json()
+        digest = sha256(spec.participation.model_dump_json().encode())
+        for part in (spec.systems.model_dump_json().encode(), draws.sizes.tobytes(), draws.share.tobytes()):
+            digest.update(part)
         local = spec.local.epochs, spec.local.steps, spec.local.batch_size
         sizes = [(one[1:], one.size(links[one.way], word)) for one in self.messages]
-        clients = draws.sizes.tobytes(), draws.share.tobytes()
-        return spec.rounds, self.in_training, *blocks, *local, word, *sizes, *clients
+        return spec.rounds, self.in_training, *local, word, *sizes, digest.digest()
 
     @property
     def steady(self) -> bool:
@@ -165,11 +167,11 @@ class PlannedRun:
 
 def play_draws(specs: Sequence[ExperimentSpec], rounds: int = ROUNDS) -> list[RunCounts]:
     """Play runs of `specs`, up to `rounds` rounds in all; those whose draws are the same once."""
-    runs = [PlannedRun.of(spec) for spec in specs]
-    keys = [run.key() for run in runs]
-    distinct = dict(zip(keys, runs, strict=True))
+    # One run at a time, and made again to be played: of a million clients it takes 16 MB.
+    keys = [PlannedRun.of(spec).key() for spec in specs]
+    distinct = dict(zip(keys, specs, strict=True))
     share = max(LEAST_ROUNDS, rounds // len(distinct)), CLIENTS // len(distinct)
-    played = {key: run.play(*share) for key, run in distinct.items()}
+    played = {key: PlannedRun.of(spec).play(*share) for key, spec in distinct.items()}
     return [played[key] for key in keys]
 
 

@@ -94,8 +94,7 @@ def test_a_job_at_its_time_limit_is_requeued_and_continues(
     (key,) = ExperimentFolder(out).run_keys()
     files = ExperimentFolder(out).run(key)
     before = files.rows()
-    # Slurm lets a requeued job wait for two minutes.
-    subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], check=True)
+    start_again(job)
     eventually(lambda: len(files.rows()) > len(before), JOB_S)
     kept = [row["committed_at"] for row in files.rows()[: len(before)]]
     assert kept == [row["committed_at"] for row in before], "a clean end loses no round"
@@ -134,7 +133,7 @@ def test_a_worker_leaves_before_the_time_limit_and_comes_back_after_a_preemption
                 (run,) = client.runs(id)
                 assert (run.status, run.attempts, run.error) == ("queued", 0, None)
                 before = run.rounds_done
-            subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], check=True)
+            start_again(job)
             eventually(lambda: client.run(run.id).rounds_done > before, JOB_S)
             subprocess.run(["scancel", job], check=True)
             eventually(lambda: not slurm.jobs(), JOB_S)
@@ -154,8 +153,7 @@ def test_a_part_that_is_preempted_is_requeued_and_ends_in_the_same_bits(
     with preempting(job):
         (rows, _) = bits(out)["0-0"]
         assert 0 < len(rows) < SLOW["rounds"], "it was over before it was preempted"
-    # Slurm lets a requeued job wait for two minutes.
-    subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now"], check=True)
+    start_again(job)
     eventually(lambda: not slurm.jobs(), JOB_S)
     assert call("run", file, "--output", tmp_path / "whole", "--processes", 1) == 0
     assert bits(out) == bits(tmp_path / "whole"), logs_of(out)
@@ -172,7 +170,8 @@ def test_a_part_that_its_user_ends_is_not_requeued(
     out = tmp_path / "out"
     job = submitted(
         capsys,
-        *("run", spec_file(tmp_path, LONG), "--output", out, "--time", 10, "--cpus", 1, "--partition", "low"),
+        *("slurm", "run", spec_file(tmp_path, LONG), "--output", out, "--time", 10, "--cpus", 1),
+        *("--partition", "low"),
     )
     eventually(lambda: committed(out) > 0, JOB_S)
     subprocess.run(["scancel", *signal, job], check=True)
@@ -190,6 +189,14 @@ def preempting(job: str) -> Iterator[None]:
     eventually(lambda: shown(job) == "JobState=PENDING Restarts=1", GRACE_S / 2)
     yield
     subprocess.run(["scancel", other.stdout.strip()], check=True)
+
+
+def start_again(job: str) -> None:
+    """Start a requeued job in some seconds, where Slurm would let it wait for two minutes.
+
+    In the second in which it was requeued it could not start: credentials of that second are revoked.
+    """
+    subprocess.run(["scontrol", "update", f"JobId={job}", "StartTime=now+3"], check=True)
 
 
 def shown(job: str) -> str:

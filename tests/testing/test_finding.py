@@ -242,6 +242,21 @@ def test_a_mistake_is_named_once_with_its_cause_and_what_to_do(mistake: str, wri
         assert (found[0].file, found[0].line) == (module.__file__, marked(module))
 
 
+def test_an_error_has_its_line_in_engines_whose_generators_it_ends(write: Any) -> None:
+    module = write(
+        rule(
+            """    def direction(self, grad, y, context):
+        return grad * context.anchor  # wrong
+"""
+        )
+    )
+    checks = {check.name: check for check in checks_of(module.Wrong)}
+    for name in ("randomness is keyed", "engines agree"):
+        found = checks[name].finding()
+        assert found is not None
+        assert (found.file, found.line) == (module.__file__, marked(module))
+
+
 def test_helpers_that_are_used_and_validators_are_no_misspelt_methods(write: Any) -> None:
     source = rule(
         """    def directions(self, grad):

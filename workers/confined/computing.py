@@ -30,7 +30,7 @@ from fedcore.simulation.out_of_memory import is_out_of_memory
 from fedcore.simulation.simulation import Simulation
 from fedcore.spec.components import FAMILIES, find_outermost
 from fedcore.spec.engines import facts_about
-from fedcore.testing.checks import CHECKS, ComponentCheck
+from fedcore.testing.checks import CHECKS, ComponentCheck, results_of
 from fedcore.testing.subject import subject_of
 from fedcore.user_traceback import MAX_LENGTH, user_traceback
 from fedq.planning.estimates import RunEstimate, estimate_runs
@@ -59,11 +59,13 @@ def check(found: Components, _: Any) -> dict[str, Any]:
     for family, members in found.items():
         for member in members.values():
             subject = subject_of(member, family, settings().datasets)
-            for function in CHECKS.get(family, ()):
-                if time.process_time() - began > CHECK_S:
-                    break
-                finding = ComponentCheck(subject, function).finding()
-                # One mistake may fail several checks.
+            checks = (
+                ComponentCheck(subject, function)
+                for function in CHECKS.get(family, ())
+                if time.process_time() - began <= CHECK_S
+            )
+            for _, finding in results_of(checks):
+                # One mistake may fail several components.
                 if finding is not None and (finding.place, finding.found) not in told:
                     told.add((finding.place, finding.found))
                     place = (finding.file or "").rpartition(f"/{BUNDLE}/")[2] or None

@@ -1,11 +1,13 @@
 """RunCounts draws against runs of the engine."""
 
+import tracemalloc
+
 import pytest
 
 from fedcore.engine.round import train_cohorts
 from fedcore.simulation.simulation import Simulation
 from fedq.planning.draws import RunCounts, describe_exactness, play_draws
-from tests.builders.specifications import COMPRESSORS, QUADRATIC, Document, merged, specification
+from tests.builders.specifications import COMPRESSORS, QUADRATIC, SYNTHETIC, Document, merged, specification
 from tests.fedq.planning.test_evaluation import IMAGES
 
 DIGITS: Document = {
@@ -259,6 +261,27 @@ def test_arms_with_the_same_draws_are_played_once() -> None:
     spec = specification(DIGITS, sweep={"local.lr": [0.1, 0.2], "participation.clients_per_round": [5, 6]})
     counts = play_draws([arm.spec for arm in spec.arms()])
     assert len({id(each) for each in counts}) == 2
+
+
+def test_arms_of_many_clients_are_planned_in_the_memory_of_one() -> None:
+    changes = {
+        "problem": {"dataset": {"clients": 200_000}},
+        "local": {"epochs": None, "steps": 5},
+        "systems": {"stragglers": None, "steps": {"kind": "per_client", "values": [5] * 200_000}},
+    }
+
+    def bytes_for(arms: int) -> int:
+        spec = specification(
+            SYNTHETIC, **changes, sweep={"local.lr": [0.1 + arm / 100 for arm in range(arms)]}
+        )
+        specs = [arm.spec for arm in spec.arms()]
+        tracemalloc.start()
+        play_draws(specs)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
+
+    assert bytes_for(10) < 2 * bytes_for(1)
 
 
 def test_the_clients_that_a_run_reaches_are_those_of_its_cohorts() -> None:

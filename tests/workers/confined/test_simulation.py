@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -51,7 +50,9 @@ DOCUMENTS = {
 @pytest.fixture(scope="module", params=EACH_CONFINEMENT)
 def sandbox(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     archive = packed(tmp_path_factory.mktemp("lab") / "mylab")
-    with Sandbox(archive, Settings(_env_file=None, code_confinement=request.param)) as opened:
+    empty = tmp_path_factory.mktemp("data")
+    settings = Settings(_env_file=None, code_confinement=request.param, data_dir=empty)
+    with Sandbox(archive, settings) as opened:
         yield opened
 
 
@@ -133,7 +134,7 @@ def test_a_component_of_the_bundle_is_computed(sandbox: Sandbox) -> None:
     mine.close()
 
 
-def test_errors_keep_their_meaning(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_errors_keep_their_meaning(sandbox: Sandbox) -> None:
     simulation = confined(sandbox, SCAFFOLD)
     with pytest.raises(CheckpointError, match="not a readable checkpoint"):
         simulation.restore(b"no checkpoint")

@@ -231,7 +231,8 @@ def test_a_child_that_keeps_ending_ends_the_stack_with_its_last_words(
 ) -> None:
     (place / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(place / "tmp"))
-    monkeypatch.setenv("FEDQ_STORAGE_URL", "nosuchscheme://bucket")
+    # The supervisor leaves it to the processes that use it.
+    monkeypatch.setenv("FEDQ_BROKER_URL", "nosuchscheme://127.0.0.1")
     with _stack(place / "home") as stack, pytest.raises(StackError, match="nosuchscheme"):
         stack.run(threading.Event(), when_ready=lambda: pytest.fail("it is ready"))
 
