@@ -20,7 +20,7 @@ const VERDICTS = {
 const BESIDE_BEST = {
   best: ["▲", "best"],
   among_best: ["", "may be best"],
-  worse: ["▼", "worse"],
+  worse: ["", "worse"],
   too_few_seeds: ["", "too few seeds"],
   not_compared: ["", "not compared"],
   diverged: ["", "diverged"],
@@ -127,7 +127,7 @@ function besideBestCells(one, metric) {
     ),
     h(
       "td",
-      { class: mark ? "verdict" : "verdict muted", "data-verdict": one.verdict },
+      { class: mark ? "verdict" : "verdict muted", "data-verdict": mark ? one.verdict : null },
       mark ? h("span", { "aria-hidden": "true" }, `${mark} `) : null,
       words + seeds,
     ),
@@ -319,6 +319,6 @@ export function explanation(results, metric, figure, beside) {
     ? ` ▲ better and ▼ worse than the baseline: the p-value of the t-test, corrected by Holm for ${tested} ${tested > 1 ? "comparisons" : "comparison"}, is below ${results.level}.`
     : "";
   if (beside)
-    return `Mean ± sample standard deviation over seeds; the best in bold. Each arm is beside the best of the others, in intervals that hold for all arms together; ▲ best, ▼ worse than another arm.${uncovered}${data}`;
+    return `Mean ± sample standard deviation over seeds; the best in bold. Each arm is beside the best of the others, in intervals that hold for all arms together; “worse” is worse than some other arm.${uncovered}${data}`;
   return `Mean ± sample standard deviation over seeds; the best in bold. ${results.pairing ?? "Differences are paired by seed."}${verdicts}${uncovered}${data}`;
 }
