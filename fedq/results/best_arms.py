@@ -12,6 +12,8 @@ from fedq.schemas import ArmBesideBest, BestArms
 
 NAMED = 5
 """Names of arms in a sentence, at most."""
+MOST_COMPARED = 200
+"""Arms with figures, at most: their comparisons take a second, and the cube of it for more."""
 _POSITIVE = ("train_loss", "test_loss", "suboptimality", "distance")
 
 
@@ -21,11 +23,11 @@ def best_arms(
     diverged: Sequence[Collection[int]],
     metric: str,
 ) -> BestArms | None:
-    """The arms that may be the best by these figures of a metric, by seed; None for a single arm, and for
-    a metric that has no better and worse.
+    """The arms that may be the best by these figures of a metric, by seed; None for a single arm, for more
+    than MOST_COMPARED with figures, and for a metric that has no better and worse.
     """
     better = better_of(metric)
-    if better is None or len(names) < 2:
+    if better is None or len(names) < 2 or sum(map(bool, figures)) > MOST_COMPARED:
         return None
     found = _found(figures, diverged, metric, higher_is_better=better is max)
     return BestArms(

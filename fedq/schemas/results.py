@@ -276,7 +276,9 @@ class ArmResults(Schema):
     arms: list[ArmResult]
     """Arms in order."""
     best_arms: BestArms | None = None
-    """The arms that may be the best; null for a single arm, or if the metric has no better and worse."""
+    """The arms that may be the best; null for a single arm, for more than 200 that have ended, or if the
+    metric has no better and worse.
+    """
 
     @property
     def summary(self) -> "Frame":

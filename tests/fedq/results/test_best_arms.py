@@ -87,6 +87,13 @@ def test_a_single_arm_and_a_metric_without_a_better_have_no_best() -> None:
     assert best_arms("ab", [{0: 0.5}, {0: 0.6}], [(), ()], "epsilon") is None
 
 
+@pytest.mark.parametrize(("ended", "known"), [(200, True), (201, False)])
+def test_of_very_many_arms_those_that_have_ended_count(ended: int, known: bool) -> None:
+    figures = [{0: 0.5, 1: 0.6} if arm < ended else {} for arm in range(300)]
+    names = [str(arm) for arm in range(300)]
+    assert (best_arms(names, figures, [()] * 300, "test_accuracy") is not None) is known
+
+
 def test_losses_of_nought_are_compared_as_they_are() -> None:
     """They have no logarithm."""
     answer = best_arms(
