@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from functools import cache, lru_cache
-from math import inf, isfinite
+from math import frexp, inf, isfinite
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fedcore.lazy import np
@@ -133,7 +133,7 @@ def find_best_arms(
     Raises:
         ValueError: If a figure is not on the scale.
     """
-    units = _Units(scale, 1.0 if higher_is_better else -1.0)
+    units = _Units.of(scale, figures, higher_is_better=higher_is_better)
     failed = [
         {*lost, *(seed for seed, value in by_seed.items() if not isfinite(value))}
         for by_seed, lost in zip(figures, diverged or [()] * len(figures), strict=True)
@@ -179,6 +179,18 @@ class _Units(NamedTuple):
 
     scale: ComparisonScale
     sign: float
+    size: float
+    """1 on the scale IDENTITY in units of the figures: squares of very large ones are no numbers."""
+
+    @classmethod
+    def of(
+        cls, scale: ComparisonScale, figures: Sequence[Mapping[int, float]], *, higher_is_better: bool
+    ) -> "_Units":
+        sizes = [abs(value) for by_seed in figures for value in by_seed.values() if isfinite(value)]
+        largest = max(sizes, default=1.0) if scale is ComparisonScale.IDENTITY else 1.0
+        # Where squares are out of range a power of two, which changes no bit of a figure.
+        size = 1.0 if 1e-100 < largest < 1e100 else 2.0 ** max(frexp(largest)[1] - 1, -1_000)
+        return cls(scale, 1.0 if higher_is_better else -1.0, size)
 
     def scaled(self, figures: Sequence[Mapping[int, float]]) -> "Array":
         """Return the figures of arms as rows by seed, on the scale, the larger the better; nan where there
@@ -193,7 +205,7 @@ class _Units(NamedTuple):
             self._check(table, (table < 0) | (table > 1), "between 0 and 1")
             table = np.clip(table, NEAREST_SHARE, 1 - NEAREST_SHARE)
             table = np.log(table / (1 - table))
-        return self.sign * table.reshape(len(figures), len(seeds))
+        return self.sign / self.size * table.reshape(len(figures), len(seeds))
 
     def _check(self, table: "Array", wrong: "NDArray[np.bool_]", rule: str) -> None:
         if wrong.any():
@@ -214,7 +226,7 @@ class _Units(NamedTuple):
             return np.exp(self.sign * scaled)
         if self.scale is ComparisonScale.LOGIT:
             return 1 / (1 + np.exp(-self.sign * scaled))
-        return self.sign * scaled
+        return self.sign * self.size * scaled
 
     def interval(self, low: "Array", high: "Array", reference: "Array") -> list[tuple[float, float]]:
         """Return both ends by arm, the smaller first."""

@@ -100,6 +100,7 @@ def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for (place, name), value in zip(changed, kept, strict=True):
         setattr(place, name, value)
+    CUDNN.allow_tf32 = True
 
 
 @pytest.mark.usefixtures("untouched")

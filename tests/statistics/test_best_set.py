@@ -434,3 +434,14 @@ def test_a_best_arm_is_found_among_worse_ones_with_three_seeds() -> None:
     found = find(draw(60, 3, means=[8.0] * 2 + [0.0] * 58))
     assert found.arms
     assert set(found.arms) <= {0, 1}
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e-3, 1e100, 1e307])
+def test_the_set_does_not_depend_on_the_unit_of_the_figures(size: float) -> None:
+    """However large or small the numbers are."""
+    figures = np.array([[1.0, 1.2, 0.9, 1.1], [2.0, 2.3, 1.8, 2.1], [2.1, 2.2, 1.9, 2.2]])
+    one, other = find(figures), find(size * figures)
+    assert other.arms == one.arms
+    assert [found.low for found in other.beside] == pytest.approx(
+        [size * (found.low or 0) for found in one.beside]
+    )
