@@ -76,7 +76,7 @@ class Found(NamedTuple):
     coverage: float
     """All intervals cover and no best arm leaves, where all arms are nearly as good as the best."""
     coverage_apart: float
-    """The same coverage where half of them are FAR worse."""
+    """The same share where half of the arms are FAR worse."""
     decided: float
     """Draws with intervals."""
     size: float

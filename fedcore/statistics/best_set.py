@@ -175,7 +175,7 @@ def find_best_arms(
 
 
 class _Units(NamedTuple):
-    """The scale, and 1 or -1 so that the larger is the better on it."""
+    """The scale, 1 or -1 so that the larger is the better on it, and the unit of its numbers."""
 
     scale: ComparisonScale
     sign: float
@@ -186,6 +186,7 @@ class _Units(NamedTuple):
     def of(
         cls, scale: ComparisonScale, figures: Sequence[Mapping[int, float]], *, higher_is_better: bool
     ) -> "_Units":
+        """Choose the unit for these figures."""
         sizes = [abs(value) for by_seed in figures for value in by_seed.values() if isfinite(value)]
         largest = max(sizes, default=1.0) if scale is ComparisonScale.IDENTITY else 1.0
         # Where squares are out of range a power of two, which changes no bit of a figure.
