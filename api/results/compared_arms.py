@@ -17,6 +17,7 @@ from fedcore.statistics import significance, summary
 from fedcore.statistics.series import Series
 from fedq.event_positions import Position
 from fedq.results.curves import Window
+from fedq.results.frames import RunFigure
 from fedq.results.summaries import TOTALS, Metric, arms_of, best_arms_of, by_arm
 from fedq.schemas import Comparison, Member
 
@@ -87,8 +88,10 @@ def compare(
     window: Window,
     baseline: int = 0,
     since: str | None = None,
+    by: RunFigure = "final",
 ) -> Comparison:
-    """Return the comparison, with the curves from a position on.
+    """Return the comparison, with the curves from a position on, and the arms that may be the best by a
+    figure.
 
     Raises ResourceNotFoundError and InvalidDocumentError.
     """
@@ -128,6 +131,7 @@ def compare(
             members,
             found,
             metrics,
+            by,
             [same and alike for same, alike in zip(paired, comparable, strict=True)],
             names,
         ),

@@ -8,14 +8,13 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from math import isfinite
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, get_args
 
 from fastapi import Depends, Query
 
 from api.http.problems import InvalidDocumentError
 from api.results.claims import claims_of, metrics_of, preset_of
 from api.results.summaries import results_of, rows_of
-from api.results.targets import COLUMNS, with_target
 from fedcore.errors import NoClosedFormError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, experiments
@@ -23,7 +22,9 @@ from fedcore.spec import Arm, stored_arms
 from fedcore.statistics.summary import HEADLINES, better_of
 from fedq.event_positions import Position
 from fedq.results.curves import Window
-from fedq.results.summaries import TOTALS, Metric, metric_names
+from fedq.results.frames import RunFigure, TargetCost
+from fedq.results.summaries import TOTALS, Metric, by_arm, metric_names
+from fedq.results.targets import COLUMNS, with_target
 from fedq.schemas import ArmTheory, Claims, Law, Results, Target, Theory
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def position_of(text: str, runs: int, pointer: str) -> Position:
         raise InvalidDocumentError.at(pointer, str(error)) from error
 
 
-def read_results(
+def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     database: Database,
     principal: Principal,
     experiment_id: str,
@@ -106,12 +107,17 @@ def read_results(
     baseline: str | None = None,
     target: Target | None = None,
     since: str | None = None,
+    by: RunFigure | TargetCost | None = None,
 ) -> Results:
-    """Return the results so far, with the curves from a position on.
+    """Return the results so far, with the curves from a position on. The arms that may be the best are those
+    by the figure `by`; None: by the rounds to the target, or the final value where there is none.
 
-    Raises ResourceNotFoundError, and InvalidDocumentError where no arm is called `baseline` or the
-    position is not one of this experiment.
+    Raises ResourceNotFoundError, and InvalidDocumentError where no arm is called `baseline`, the
+    position is not one of this experiment, or there is no target for a cost.
     """
+    by = by or ("final" if target is None else "rounds")
+    if target is None and by in get_args(TargetCost):
+        raise InvalidDocumentError.at("?by", f"{by} are those to a target: add `target=METRIC:VALUE`")
     wanted = dict.fromkeys(
         (*metrics, *TOTALS) if target is None else (*metrics, *TOTALS, target.metric, *COLUMNS)
     )
@@ -124,8 +130,12 @@ def read_results(
         window,
         0 if baseline is None else arm_of(names, baseline, "?baseline"),
         None if since is None else position_of(since, len(rows.runs), "?since"),
+        by,
     )
-    return results if target is None else with_target(results, rows, target)
+    if target is None:
+        return results
+    arms = list(by_arm(rows.runs).values())
+    return with_target(results, arms, rows.series, target, by)
 
 
 def read_claims(database: Database, principal: Principal, experiment_id: str) -> Claims:

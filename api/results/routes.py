@@ -44,7 +44,7 @@ from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.provenance import pieces_of
 from fedcore.platform.store import experiments
 from fedcore.platform.store.records import REPRODUCES
-from fedq.results.frames import Table
+from fedq.results.frames import RunFigure, Table, TargetCost
 from fedq.results.summaries import metric_names
 from fedq.results.tables import CSV, PARQUET, encode_table
 from fedq.schemas import Claims, Comparison, Experiment, Reproduction, Results, Theory
@@ -68,6 +68,16 @@ Reach = Annotated[
             "Add the rounds, bytes and time that each arm needs to reach a value, e.g. `test_accuracy:0.9`."
         ),
         examples=["test_accuracy:0.9"],
+    ),
+]
+By = Annotated[
+    RunFigure | TargetCost | None,
+    Query(
+        description=(
+            "Figure by which `best_arms` compares the arms: a run's final value, its best, its mean over the"
+            " rounds (area), or what it spent until it reached the `target` (default: rounds with a target,"
+            " else final)."
+        )
     ),
 ]
 CurvesSince = Annotated[
@@ -143,6 +153,7 @@ async def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     baseline: Baseline = None,
     target: Reach = None,
     since: CurvesSince = None,
+    by: By = None,
 ) -> Results | Response:
     """Return best and final value of each metric with confidence intervals and paired tests,
     traffic and curves for each arm, and the arms that may be the best.
@@ -155,7 +166,7 @@ async def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
 
     def work() -> Results | Response:
         results = queries.read_results(
-            state.database, principal, experiment_id, metrics, window, baseline, goal, since
+            state.database, principal, experiment_id, metrics, window, baseline, goal, since, by
         )
         if media_type == JSON:
             return results
@@ -267,6 +278,7 @@ async def read_comparison(
     metric: Chosen = None,
     baseline: Position = 0,
     since: CurvesSince = None,
+    by: RunFigure = "final",
 ) -> Comparison:
     """Return results of arms of several experiments, with unambiguous names and differences from
     one of them.
@@ -276,7 +288,7 @@ async def read_comparison(
     `members` says which applies.
     """
     metrics = metric or metric_names()
-    work = partial(compare, state.database, principal, arm, metrics, window, baseline, since)
+    work = partial(compare, state.database, principal, arm, metrics, window, baseline, since, by)
     return await state.reading_gate.run(principal.owner, work)
 
 

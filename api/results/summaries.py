@@ -12,6 +12,7 @@ from fedcore.statistics import significance, summary
 from fedcore.statistics.series import Series
 from fedq.event_positions import Position
 from fedq.results.curves import Window
+from fedq.results.frames import RunFigure, TargetCost
 from fedq.results.summaries import arms_of, best_arms_of, by_arm, data_sources
 from fedq.schemas import Results
 
@@ -48,11 +49,13 @@ def results_of(
     window: Window,
     baseline: int = 0,
     position: Position | None = None,
+    by: RunFigure | TargetCost = "final",
 ) -> Results:
     """Return the results of an experiment for these `metrics`; `rows` contain them and `TOTALS`.
 
     Curves cover the `window`, and of it only rounds that can have changed after the position
-    `position`; differences are to the arm with the index `baseline`.
+    `position`; differences are to the arm with the index `baseline`. The arms that may be the best are
+    those by the figure `by`; of a cost, `with_target` finds them.
     """
     experiment = rows.experiment
     arms = list(by_arm(rows.runs).values())
@@ -80,7 +83,7 @@ def results_of(
                 starts=None if position is None else changed_from(arms, rows.runs, position),
             )
         ],
-        best_arms=best_arms_of(arms, rows.series, metrics),
+        best_arms=best_arms_of(arms, rows.series, metrics, by),
     )
 
 

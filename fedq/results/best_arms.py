@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from math import inf
+from typing import get_args
 
 from fedcore.statistics.best_set import BestSet, BestVerdict, ComparisonScale, find_best_arms
 from fedcore.statistics.significance import LEAST_PAIRS
 from fedcore.statistics.summary import CONFIDENCE, better_of
+from fedq.results.frames import RunFigure, TargetCost
 from fedq.results.presentation import counted, is_share
 from fedq.schemas import ArmBesideBest, BestArms
 
@@ -15,6 +18,14 @@ NAMED = 5
 MOST_COMPARED = 200
 """Arms with figures, at most: their comparisons take a second, and the cube of it for more."""
 _POSITIVE = ("train_loss", "test_loss", "suboptimality", "distance")
+_WORDS = {
+    "final": "final {metric}",
+    "best": "best {metric}",
+    "area": "mean {metric} over the rounds",
+    "rounds": "rounds to {metric} {target:g}",
+    "megabytes": "megabytes to {metric} {target:g}",
+    "simulated_seconds": "simulated seconds to {metric} {target:g}",
+}
 
 
 def best_arms(
@@ -22,45 +33,61 @@ def best_arms(
     figures: Sequence[Mapping[int, float]],
     diverged: Sequence[Collection[int]],
     metric: str,
+    by: RunFigure | TargetCost,
+    *,
+    target: float = 0.0,
+    horizon: float = inf,
 ) -> BestArms | None:
-    """The arms that may be the best by these figures of a metric, by seed; None for a single arm, for more
-    than MOST_COMPARED with figures, and for a metric that has no better and worse.
+    """The arms that may be the best by these figures, by seed; None for a single arm, for more than
+    MOST_COMPARED with figures, and for a metric that has no better and worse.
+
+    Costs are those of reaching the value `target` of the metric, and count up to the `horizon`.
     """
-    better = better_of(metric)
+    cost = by in get_args(TargetCost)
+    better = min if cost else better_of(metric)
     if better is None or len(names) < 2 or sum(map(bool, figures)) > MOST_COMPARED:
         return None
-    found = _found(figures, diverged, metric, higher_is_better=better is max)
+    scale = ComparisonScale.LOG if cost else _scale_of(metric)
+    found = _found(figures, diverged, scale, higher_is_better=better is max)
+    figure = _WORDS[by].format(metric=metric.replace("_", " "), target=target)
+    said = [_words(names, found, figure, better)]
+    if horizon < inf:
+        said.append(
+            f"Runs count up to {horizon:,.4g} {by.replace('_', ' ')}, by which some had not reached it."
+        )
     return BestArms(
         metric=metric,
+        by=by,
         arms=list(found.arms),
         beside=[ArmBesideBest.model_validate(one._asdict()) for one in found.beside],
         seeds=found.seeds,
         seeds_to_decide=found.seeds_to_decide,
-        says=_words(names, found, metric, better),
+        says=" ".join(said),
     )
+
+
+def _scale_of(metric: str) -> ComparisonScale:
+    """Return the scale on which arms differ in a metric by effects that add up."""
+    if is_share(metric) and metric != "client_accuracy_std":
+        return ComparisonScale.LOGIT
+    return ComparisonScale.LOG if metric in _POSITIVE else ComparisonScale.IDENTITY
 
 
 def _found(
     figures: Sequence[Mapping[int, float]],
     diverged: Sequence[Collection[int]],
-    metric: str,
+    scale: ComparisonScale,
     *,
     higher_is_better: bool,
 ) -> BestSet:
-    scale = ComparisonScale.IDENTITY
-    if is_share(metric) and metric != "client_accuracy_std":
-        scale = ComparisonScale.LOGIT
-    elif metric in _POSITIVE:
-        scale = ComparisonScale.LOG
     try:
         return find_best_arms(figures, higher_is_better=higher_is_better, scale=scale, diverged=diverged)
     except ValueError:  # A loss of 0, for example, has no logarithm.
         return find_best_arms(figures, higher_is_better=higher_is_better, diverged=diverged)
 
 
-def _words(names: Sequence[str], found: BestSet, metric: str, better: Callable[..., int]) -> str:
+def _words(names: Sequence[str], found: BestSet, figure: str, better: Callable[..., int]) -> str:
     """Say which arms may be the best, which are worse, and how many seeds would decide."""
-    figure = f"final {metric.replace('_', ' ')}"
     basis = f"({CONFIDENCE:.0%} confidence, {counted(found.seeds, 'seed')})"
     places = {
         verdict: [arm for arm, one in enumerate(found.beside) if one.verdict is verdict]

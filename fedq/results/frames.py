@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from fedq.schemas import ArmResult, ArmResults, Estimate
 
 Table = Literal["summary", "curves"]
+RunFigure = Literal["final", "best", "area"]
+"""What a run's curve of a metric comes to: its last value, its best one, or its mean over the rounds."""
+TargetCost = Literal["rounds", "megabytes", "simulated_seconds"]
+"""What a run spends until a metric reaches a target, that arms are compared by."""
 Line = dict[str, Any]
 
 COLUMNS: dict[Table, tuple[str, ...]] = {
@@ -95,9 +99,9 @@ def _summary(arm: ArmResult) -> Iterator[Line]:
 
 
 def _to_target(arm: ArmResult, metric: str) -> Iterator[Line]:
-    """Yield for each cost its mean over the runs that reached the target.
+    """Yield for each cost its mean: a lower bound where runs have not reached the target.
 
-    Their share of all runs is the mean of `reached_target`.
+    The share of those that have is the mean of `reached_target`.
     """
     found = arm.to_target
     if found is not None:
@@ -109,9 +113,6 @@ def _to_target(arm: ArmResult, metric: str) -> Iterator[Line]:
         }
         for cost in COSTS:
             yield from _line(metric, f"{cost}_to_target", getattr(found, cost))
-            yield from _line(
-                metric, f"{cost}_to_target_difference", getattr(found, f"{cost}_difference", None)
-            )
 
 
 def _line(metric: str, figure: str, estimate: Estimate | None) -> Iterator[Line]:

@@ -18,6 +18,7 @@ from fedcore.statistics.poor_runs import RunWarning, summarise_warnings
 from fedcore.statistics.series import Series
 from fedq.results.best_arms import best_arms
 from fedq.results.curves import MEGABYTE, Window, area, average_curve, megabytes
+from fedq.results.frames import RunFigure, TargetCost
 from fedq.schemas import ArmResult, BestArms, Difference, Estimate, MetricResult
 
 
@@ -105,22 +106,25 @@ def best_arms_of(
     arms: Sequence[Sequence[MeasuredRun]],
     series: Mapping[str, Series],
     metrics: Collection[str],
+    by: RunFigure | TargetCost = "final",
     comparable: Sequence[bool] | None = None,
     names: Sequence[str] | None = None,
 ) -> BestArms | None:
-    """Return the arms, given by their runs, that may be the best by the final value of a metric: the only
-    one of `metrics`, or the most telling. `comparable` says which share data set and seeds with the first
+    """Return the arms, given by their runs, that may be the best by a figure of a metric: the only one of
+    `metrics`, or the most telling. `comparable` says which share data set and seeds with the first
     one; None: as their settings say. `names` are those of the arms, if not those of their runs.
+
+    None for a cost of reaching a target: `fedq.results.targets.with_target` compares these.
 
     Runs that have not ended, or were stopped at a rung, have no figure.
     """
     known = [metric for metric in metrics if any(one.has(metric) for one in series.values())]
-    if not known:
+    if not known or by not in _FIGURES:
         return None
     metric = known[0] if len(known) == 1 else summary.choose_headline(known)
     held = [[_Run(run, series.get(run.id)) for run in members] for members in arms]
     figures = [
-        _by_seed([run for run in members if run.whole], partial(_Run.final, metric=metric))
+        _by_seed([run for run in members if run.whole], partial(_FIGURES[by], metric=metric))
         for members in held
     ]
     return best_arms(
@@ -128,7 +132,13 @@ def best_arms_of(
         comparable_only(figures, comparable or have_data_of([members[0].settings for members in arms], 0)),
         [[run.seed for run in members if run.diverged_round is not None] for members in arms],
         metric,
+        by,
     )
+
+
+def has_ended(run: MeasuredRun) -> bool:
+    """Return True if the run succeeded, and was not stopped by a search for its results."""
+    return run.status is Status.SUCCEEDED and run.stop_reason is not StopReason.RUNG
 
 
 def have_data_of(settings: Sequence[Mapping[str, Any]], baseline: int) -> list[bool]:
@@ -158,10 +168,8 @@ class _Run:
 
     @property
     def whole(self) -> bool:
-        """True if it succeeded, did not diverge and was not stopped by a search."""
-        run = self.record
-        ended = run.status is Status.SUCCEEDED and run.diverged_round is None
-        return ended and run.stop_reason is not StopReason.RUNG
+        """True if it has ended, and did not diverge."""
+        return has_ended(self.record) and self.record.diverged_round is None
 
     def best(self, metric: str) -> float | None:
         return None if self.series is None else summary.best(metric, self.series.bounds(metric))

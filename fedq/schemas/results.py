@@ -8,7 +8,7 @@ from pydantic import Field
 from fedcore.platform.status import Status
 from fedcore.statistics.best_set import BestVerdict
 from fedcore.statistics.significance import Conclusion
-from fedq.results.frames import Frame, Table, columns_of, list_lines
+from fedq.results.frames import Frame, RunFigure, Table, TargetCost, columns_of, list_lines
 from fedq.results.html import results_html
 from fedq.results.presentation import comparison_text
 from fedq.schemas.base import (
@@ -120,12 +120,16 @@ class ArmBesideBest(Schema):
 
 
 class BestArms(Schema):
-    """The arms that may be the best by the final value of a metric: multiple comparisons with the best,
-    blocked by seed (Hsu 1984), of the runs that have ended.
+    """The arms that may be the best by a figure of a metric: multiple comparisons with the best, blocked by
+    seed (Hsu 1984), of the runs that have ended.
     """
 
     metric: MetricName
-    """The metric: the one asked for, or the main one of the experiment."""
+    """The metric: that of the target, the one asked for, or the main one of the experiment."""
+    by: RunFigure | TargetCost = "final"
+    """The figure: a run's `final` value, its `best`, its mean over the rounds (`area`), or what it spent
+    until it reached the target (`rounds`, `megabytes`, `simulated_seconds`).
+    """
     arms: list[int] = Field(examples=[[0, 3]])
     """Positions in `arms` of the results of those that may be the best; empty with too few seeds."""
     beside: list[ArmBesideBest]
@@ -182,27 +186,19 @@ class TargetResult(Schema):
     runs: int = Field(examples=[3])
     """Number of runs of the arm."""
     reached: int = Field(examples=[3])
-    """Number of runs that reached the target. The statistics below cover only these, so compare
-    them only if this equals `runs`.
-    """
+    """Number of runs that reached the target."""
     missed: int = Field(examples=[0])
-    """Number of finished runs that did not reach the target; the others are unfinished."""
+    """Number of ended runs that did not reach it; the others are unfinished."""
     rounds: Estimate | None
-    """Rounds to the target."""
-    megabytes: Estimate | None
-    """Megabytes (10^6 bytes) sent in both directions to the target."""
-    simulated_seconds: Estimate | None
-    """Seconds on the simulated clock to the target; null without `systems.devices`."""
-    seconds: Estimate | None
-    """Wall-clock seconds of the rounds to the target."""
-    rounds_difference: Difference | None
-    """Difference of `rounds` from the baseline; `incomplete` unless every run of both arms reached
-    the target and none diverged.
+    """Rounds to the target. A run that has not reached it counts with the rounds it has done, so the mean is
+    a lower bound, without deviation and interval, unless all that have started reached it.
     """
-    megabytes_difference: Difference | None
-    """Difference of `megabytes` from the baseline, as for `rounds`."""
-    simulated_seconds_difference: Difference | None
-    """Difference of `simulated_seconds` from the baseline, as for `rounds`."""
+    megabytes: Estimate | None
+    """Megabytes (10^6 bytes) sent in both directions to the target, as for `rounds`."""
+    simulated_seconds: Estimate | None
+    """Seconds on the simulated clock to the target, as for `rounds`; null without `systems.devices`."""
+    seconds: Estimate | None
+    """Wall-clock seconds of the rounds to the target, as for `rounds`."""
 
 
 class ArmResult(Schema):

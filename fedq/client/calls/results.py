@@ -16,7 +16,7 @@ from fedq.errors import MissingPackageError
 from fedq.figures.style import Figure, FigureForm, FigureOptions, Horizontal
 from fedq.results import tables
 from fedq.results.confirmation import confirming_specification
-from fedq.results.frames import Frame
+from fedq.results.frames import Frame, RunFigure, TargetCost
 from fedq.results.presentation import figure_file
 from fedq.results.tables import arms_of, rows_of
 from fedq.schemas import ArmRow, Comparison, Experiment, Page, Results, Run, Theory
@@ -44,6 +44,7 @@ class OutcomeCalls(ExperimentCalls):
         points: int | None = None,
         rounds: tuple[int, int] | None = None,
         target: str | None = None,
+        by: RunFigure | TargetCost | None = None,
     ) -> Results:
         """Return the results, partial for unfinished runs.
 
@@ -52,10 +53,12 @@ class OutcomeCalls(ExperimentCalls):
         `baseline` is an arm by name or index (default: the first), `metrics` selects metrics
         (default: all). Curves have at most `points` points including extremes (default: 2,000),
         over all rounds or between the two of `rounds`. A `target`, e.g. `test_accuracy:0.9`, adds
-        the cost of reaching it.
+        the cost of reaching it. `by` is the figure by which `best_arms` compares the arms: `final`,
+        `best`, `area`, or with a target `rounds` (then the default), `megabytes` or
+        `simulated_seconds`.
         """
         params = drop_absent(
-            baseline=baseline, metric=metrics, points=points, target=target, **_window(rounds)
+            baseline=baseline, metric=metrics, points=points, target=target, by=by, **_window(rounds)
         )
         return await self._transport.read(Results, (EXPERIMENTS, id, "results"), **params)
 
@@ -87,14 +90,17 @@ class OutcomeCalls(ExperimentCalls):
         metrics: Sequence[str] | None = None,
         points: int | None = None,
         rounds: tuple[int, int] | None = None,
+        by: RunFigure = "final",
     ) -> Comparison:
         """Arms of any experiments side by side: experiments by their ids, with all of their arms,
         or arms as `ID:INDEX` or `ID:NAME`.
 
         `baseline` is the position of the baseline arm in the comparison; `metrics`, `points` and
-        `rounds` as for `results`.
+        `rounds` as for `results`, and `by` a figure without a target.
         """
-        asked = drop_absent(arm=arms, baseline=baseline, metric=metrics, points=points, **_window(rounds))
+        asked = drop_absent(
+            arm=arms, baseline=baseline, metric=metrics, points=points, by=by, **_window(rounds)
+        )
         return await self._transport.read(Comparison, COMPARE, **asked)
 
     async def save_comparison_figure(

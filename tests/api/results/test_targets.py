@@ -1,5 +1,5 @@
-"""Cost of reaching a target: rounds, bytes and time of the runs that reached it, and how many
-did.
+"""Cost of reaching a target: rounds, bytes and time, of runs that have not reached it at least those that
+they spent.
 """
 
 from io import StringIO
@@ -8,7 +8,6 @@ import httpx
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
 from fedcore.platform.store import Database
 from fedcore.platform.store.leases import Claim
@@ -58,19 +57,42 @@ def test_each_cost_is_that_of_the_first_round_that_is_as_good(http: httpx.Client
     for name, each in (("rounds", 1.0), ("megabytes", 3.0), ("simulated_seconds", 10.0), ("seconds", 0.5)):
         assert first[name]["mean"] == pytest.approx(each * rounds.mean())
         assert first[name]["std"] == pytest.approx(each * rounds.std(ddof=1))
-    assert first["rounds_difference"] is None
-    expected = stats.ttest_rel([1, 2, 5], [2, 4, 6])
-    for name in ("rounds_difference", "megabytes_difference"):
-        assert second[name]["p"] == pytest.approx(expected.pvalue, rel=1e-12)
-    assert second["rounds_difference"]["mean"] == pytest.approx(-4 / 3)
     assert http.get(place, params=TARGET).json()["target"] == {"metric": "test_accuracy", "value": 0.8}
 
 
-def test_a_run_that_never_got_there_is_counted_and_not_averaged(http: httpx.Client, rows: Database) -> None:
+def test_a_run_that_never_got_there_counts_with_what_it_spent(http: httpx.Client, rows: Database) -> None:
+    """It has taken 6 rounds without reaching it, so the mean is at least that of 1, 2 and 6."""
     _, second = _arms(http, _done(http, rows, late=True))
     assert (second["runs"], second["reached"], second["missed"]) == (3, 2, 1)
-    assert (second["rounds"]["n"], second["rounds"]["mean"]) == (2, 1.5)
-    assert second["rounds_difference"]["verdict"] == "incomplete"
+    assert (second["rounds"]["n"], second["rounds"]["mean"]) == (3, 3.0)
+    assert [second["rounds"][end] for end in ("std", "low", "high")] == [None, None, None]
+
+
+def test_arms_are_compared_by_what_all_runs_are_known_to_cost(http: httpx.Client, rows: Database) -> None:
+    """Rounds count up to the 6 of the run that ended without it, here as those of the others."""
+    place = _done(http, rows, late=True)
+    found = http.get(place, params=TARGET).json()["best_arms"]
+    assert (found["metric"], found["by"]) == ("test_accuracy", "rounds")
+    assert "Runs count up to 6 rounds" in found["says"]
+    mean = np.exp(np.log([[2, 4, 6], [1, 2, 6]]).mean(1))
+    assert found["beside"][1]["difference"] == pytest.approx(mean[1] - mean[0])
+    sent = http.get(place, params=TARGET | {"by": "megabytes"}).json()["best_arms"]
+    assert sent["beside"][1]["difference"] == pytest.approx(3 * (mean[1] - mean[0]))
+    final = http.get(place, params=TARGET | {"by": "area", "metric": "train_loss"}).json()["best_arms"]
+    assert (final["metric"], final["by"]) == ("train_loss", "area")
+
+
+def test_where_no_run_got_there_nothing_is_compared(http: httpx.Client, rows: Database) -> None:
+    answer = http.get(_done(http, rows), params={"target": "test_accuracy:0.9"}).json()
+    assert answer["best_arms"] is None
+    assert [arm["to_target"]["missed"] for arm in answer["arms"]] == [3, 3]
+
+
+def test_a_cost_without_a_target_is_refused(http: httpx.Client, rows: Database) -> None:
+    answer = http.get(_done(http, rows), params={"by": "rounds"})
+    assert answer.status_code == 422
+    (flaw,) = answer.json()["errors"]
+    assert (flaw["pointer"], "target=METRIC:VALUE" in flaw["detail"]) == ("?by", True)
 
 
 def test_a_run_under_way_has_not_missed_it_yet(http: httpx.Client, rows: Database) -> None:
@@ -78,8 +100,9 @@ def test_a_run_under_way_has_not_missed_it_yet(http: httpx.Client, rows: Databas
     held = claim(rows)
     commit(rows, held, _history(held)[:1])
     first, second = _arms(http, f"/v1/experiments/{made['id']}/results")
-    assert (first["reached"], first["missed"], first["rounds"]) == (0, 0, None)
+    assert (first["reached"], first["missed"], first["rounds"]["mean"]) == (0, 0, 1.0)
     assert (second["runs"], second["reached"], second["missed"]) == (3, 0, 0)
+    assert second["rounds"] is None
 
 
 def test_a_loss_is_reached_from_above(http: httpx.Client, rows: Database) -> None:
@@ -95,7 +118,6 @@ def test_the_target_is_in_tables_and_needs_no_other_metric(http: httpx.Client, r
     assert set(table[table["metric"] == "test_accuracy"].index) == {
         "reached_target",
         *(f"{cost}_to_target" for cost in ("rounds", "megabytes", "simulated_seconds", "seconds")),
-        *(f"{cost}_to_target_difference" for cost in ("rounds", "megabytes", "simulated_seconds")),
     }
     (share,) = table[table.index == "reached_target"][["n", "mean"]].to_numpy().tolist()
     assert share == pytest.approx([3, 2 / 3])

@@ -10,6 +10,8 @@ from fedq.schemas import BestArms
 
 SHAKE = ((-0.004, 0.003, 0.001, -0.002, 0.002), (0.003, -0.002, -0.004, 0.004, -0.001))
 
+SHAKE_OF_ROUNDS = (1.0, 1.1, 0.9, 1.05)
+
 
 def found(
     means: Sequence[float],
@@ -25,7 +27,7 @@ def found(
         for arm, mean in enumerate(means)
     ]
     lost = [(diverged or {}).get(arm, []) for arm in range(len(means))]
-    answer = best_arms(names[: len(means)], figures, lost, metric)
+    answer = best_arms(names[: len(means)], figures, lost, metric, "final")
     assert answer is not None
     return answer
 
@@ -83,21 +85,40 @@ def test_verdicts_are_the_signs_of_the_intervals() -> None:
 
 
 def test_a_single_arm_and_a_metric_without_a_better_have_no_best() -> None:
-    assert best_arms("a", [{0: 0.5, 1: 0.6, 2: 0.7}], [()], "test_accuracy") is None
-    assert best_arms("ab", [{0: 0.5}, {0: 0.6}], [(), ()], "epsilon") is None
+    assert best_arms("a", [{0: 0.5, 1: 0.6, 2: 0.7}], [()], "test_accuracy", "final") is None
+    assert best_arms("ab", [{0: 0.5}, {0: 0.6}], [(), ()], "epsilon", "final") is None
 
 
 @pytest.mark.parametrize(("ended", "known"), [(200, True), (201, False)])
 def test_of_very_many_arms_those_that_have_ended_count(ended: int, known: bool) -> None:
     figures = [{0: 0.5, 1: 0.6} if arm < ended else {} for arm in range(300)]
     names = [str(arm) for arm in range(300)]
-    assert (best_arms(names, figures, [()] * 300, "test_accuracy") is not None) is known
+    assert (best_arms(names, figures, [()] * 300, "test_accuracy", "final") is not None) is known
 
 
 def test_losses_of_nought_are_compared_as_they_are() -> None:
     """They have no logarithm."""
     answer = best_arms(
-        "ab", [dict.fromkeys(range(4), 0.0), {seed: 1.0 + seed for seed in range(4)}], [(), ()], "train_loss"
+        "ab",
+        [dict.fromkeys(range(4), 0.0), {seed: 1.0 + seed for seed in range(4)}],
+        [(), ()],
+        "train_loss",
+        "final",
     )
     assert answer is not None
     assert answer.beside[1].difference == pytest.approx(2.5)
+
+
+def test_costs_are_the_better_the_lower_they_are_and_name_the_target() -> None:
+    """Though they are those of an accuracy, of which more is better."""
+    figures = [{seed: rounds * SHAKE_OF_ROUNDS[seed] for seed in range(4)} for rounds in (40, 10, 80)]
+    answer = best_arms("abc", figures, [()] * 3, "test_accuracy", "rounds", target=0.9, horizon=100)
+    assert answer is not None
+    assert (answer.arms, answer.by) == ([1], "rounds")
+    assert answer.says.startswith("b is the best arm in rounds to test accuracy 0.9 (")
+    assert answer.says.endswith("Runs count up to 100 rounds, by which some had not reached it.")
+    assert [one.difference is not None and one.difference < 0 for one in answer.beside] == [
+        False,
+        True,
+        False,
+    ]
