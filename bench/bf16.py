@@ -17,7 +17,7 @@ from bench.options import HOME, command
 from bench.workloads import WORKLOADS
 from fedcore import ExperimentSpec, Simulation
 from fedcore.settings import settings
-from fedcore.statistics.significance import compare
+from fedcore.statistics.best_set import ArmVerdict, ComparisonScale, find_best_arms
 
 SEEDS = range(5)
 EXECUTIONS: tuple[dict[str, Any], ...] = (
@@ -91,17 +91,15 @@ def accuracy(rounds: int, seeds: Sequence[int]) -> str:
     single, half = (
         {seed: _accuracy(_in(spec, execution), seed) for seed in seeds} for execution in EXECUTIONS
     )
-    compared = compare([single, half], 0, [True, True], max)[1]
-    assert compared is not None
-    difference = compared.difference
-    spread = f"95 % interval {difference.low:+.4f} to {difference.high:+.4f}"
-    p = "none" if compared.p is None else f"{compared.p:.2g}"
-    verdict = {"unclear": "no difference is shown"}.get(compared.verdict, compared.verdict)
+    found = find_best_arms([single, half], higher_is_better=True, scale=ComparisonScale.LOGIT, control=0)
+    beside = found.control[1]
+    assert beside.difference is not None
+    verdict = "no difference is shown" if beside.verdict is ArmVerdict.UNCLEAR else beside.verdict
     return (
         f"CNN on MNIST, 100 clients by Dirichlet(0.5), 10 a round, {rounds} rounds, {len(seeds)} seeds:"
         f" accuracy {statistics.mean(single.values()):.4f} in float32,"
-        f" {statistics.mean(half.values()):.4f} in bf16; difference {difference.mean:+.4f}"
-        f" ({spread}; paired t-test p = {p}): {verdict}."
+        f" {statistics.mean(half.values()):.4f} in bf16; difference {beside.difference:+.4f}"
+        f" (95 % interval {beside.low:+.4f} to {beside.high:+.4f}): {verdict}."
     )
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from bench import report
 from bench.options import HOME, command
-from fedcore.statistics.best_set import BestSet, BestVerdict, find_best_arms
+from fedcore.statistics.best_set import ArmVerdict, BestSet, find_best_arms
 
 Array = NDArray[np.float64]
 HAIR = 1e-6
@@ -179,7 +179,7 @@ def _trial(setting: Setting, number: int, means: Array) -> tuple[bool, BestSet]:
 def _covers(found: BestSet, means: Array) -> bool:
     """Return whether the best arm is not excluded and each interval has the true difference."""
     compared = [arm for arm, one in enumerate(found.beside) if one.low is not None]
-    if found.beside[0].verdict is BestVerdict.WORSE:
+    if found.beside[0].verdict is ArmVerdict.WORSE:
         return False
     for arm in compared:
         one = found.beside[arm]
@@ -193,7 +193,7 @@ def _covers(found: BestSet, means: Array) -> bool:
 
 def _left(found: BestSet) -> int:
     """Return how many arms are not excluded."""
-    return sum(one.verdict is not BestVerdict.WORSE for one in found.beside)
+    return sum(one.verdict is not ArmVerdict.WORSE for one in found.beside)
 
 
 def _table(arms: int, seeds: Sequence[int], found: Mapping[Setting, Found], draws: int) -> str:

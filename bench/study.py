@@ -19,7 +19,7 @@ import torch
 from bench import report
 from bench.options import among, command
 from fedcore import ExperimentSpec, run
-from fedcore.statistics.significance import ArmComparison, Conclusion, compare
+from fedcore.statistics.best_set import ArmBeside, ArmVerdict, find_best_arms
 
 Document = dict[str, Any]
 ROUNDS = 9
@@ -196,21 +196,20 @@ def _rows(
 ) -> list[list[str]]:
     """Mean and range of each, how often it is not below `most`, and the difference from the first."""
     rows = []
-    beside = compare(figures, 0, [True] * len(figures), better)
+    beside = find_best_arms(figures, higher_is_better=better is max, control=0).control
     for name, by_seed, comparison in zip(names, figures, beside, strict=True):
         values = [*by_seed.values()]
         mean, least, largest = (form.format(value) for value in (fmean(values), min(values), max(values)))
         missed = sum(value >= most for value in values)
-        difference = "" if comparison is None else _difference(comparison, form)
-        rows.append([name, f"{mean} ({least} to {largest})", f"{missed} of {len(values)}", difference])
+        found = f"{mean} ({least} to {largest})", f"{missed} of {len(values)}"
+        rows.append([name, *found, _difference(comparison, form)])
     return rows
 
 
-def _difference(comparison: ArmComparison, form: str) -> str:
-    """The mean difference with its interval, and the conclusion after Holm's correction."""
-    found = comparison.difference
-    assert found.low is not None
-    assert found.high is not None
-    verdict = "" if comparison.verdict is Conclusion.UNCLEAR else f", {comparison.verdict.replace('_', ' ')}"
+def _difference(one: ArmBeside, form: str) -> str:
+    """The difference with its simultaneous interval, and the conclusion."""
+    if one.difference is None or one.low is None or one.high is None:
+        return ""
+    verdict = "" if one.verdict is ArmVerdict.UNCLEAR else f", {one.verdict}"
     signed = form.replace("{:", "{:+")
-    return f"{signed.format(found.mean)} ({signed.format(found.low)} to {signed.format(found.high)}){verdict}"
+    return f"{signed.format(one.difference)} ({signed.format(one.low)} to {signed.format(one.high)}){verdict}"

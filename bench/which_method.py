@@ -23,7 +23,7 @@ from bench import report
 from bench.options import among, command
 from fedcore import ExperimentSpec, RoundReport, run
 from fedcore.presets import override
-from fedcore.statistics.significance import ArmComparison, Conclusion, compare
+from fedcore.statistics.best_set import ArmBeside, ArmVerdict, ComparisonScale, find_best_arms
 
 Document = dict[str, Any]
 Arms = Mapping[str, Sequence[Document]]
@@ -289,7 +289,7 @@ def _section(condition: Condition, seeds: Sequence[int]) -> str:
         {seed: _tail(rows, condition.metric) for seed, rows in zip(seeds, each, strict=True)}
         for each in runs.values()
     ]
-    beside = compare(figures, 0, [True] * len(arms), max)
+    beside = find_best_arms(figures, higher_is_better=True, scale=ComparisonScale.LOGIT, control=0).control
     rows = []
     for (name, each), values, comparison in zip(runs.items(), figures, beside, strict=True):
         costs = [
@@ -303,7 +303,7 @@ def _section(condition: Condition, seeds: Sequence[int]) -> str:
             [
                 name + _parameters(condition.arms.get(name, ()), arms[name]),
                 f"{100 * fmean(values.values()):.1f}",
-                "" if comparison is None else _difference(comparison),
+                _difference(comparison),
                 *(f"{cost:.3g}" if isfinite(cost) else "not reached" for cost in costs),
                 *(_other(each, metric) for metric in condition.others),
             ]
@@ -357,13 +357,12 @@ def _cost(rows: Sequence[RoundReport], metric: str, target: float, column: str) 
     return next(reached, inf)
 
 
-def _difference(comparison: ArmComparison) -> str:
-    """Percentage points with their interval, and the conclusion after Holm's correction."""
-    found = comparison.difference
-    assert found.low is not None
-    assert found.high is not None
-    verdict = "" if comparison.verdict is Conclusion.UNCLEAR else f", {comparison.verdict.replace('_', ' ')}"
-    return f"{100 * found.mean:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f}){verdict}"
+def _difference(one: ArmBeside) -> str:
+    """Percentage points with their simultaneous interval, and the conclusion."""
+    if one.difference is None or one.low is None or one.high is None:
+        return ""
+    verdict = "" if one.verdict is ArmVerdict.UNCLEAR else f", {one.verdict}"
+    return f"{100 * one.difference:+.1f} ({100 * one.low:+.1f} to {100 * one.high:+.1f}){verdict}"
 
 
 def _other(runs: Sequence[Sequence[RoundReport]], metric: str) -> str:

@@ -122,10 +122,12 @@ def build_server(client: AsyncClient) -> MCPServer[None]:
             Field(description="Experiments by id, or arms as `ID:INDEX` or `ID:NAME`.", min_length=1),
         ],
         metric: Metric = None,
-        baseline: Annotated[int, Field(ge=0, description="Position of the baseline in the comparison.")] = 0,
+        baseline: Annotated[
+            int | None, Field(ge=0, description="Position of an arm that the others are compared with.")
+        ] = None,
     ) -> Comparison:
-        """Compare arms of any experiments: summaries with intervals over seeds, and differences from
-        the baseline with tests and verdicts.
+        """Compare arms of any experiments: summaries with intervals over seeds, and each beside the
+        best of the others, or the baseline, with a verdict.
         """
         with _errors_for_agents():
             metrics = None if metric is None else [metric]

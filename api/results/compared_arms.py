@@ -13,11 +13,12 @@ from fedcore.platform.store import arms as stored_settings
 from fedcore.platform.store.records import resolve
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.spec import Arm, ExperimentSpec, stored_arms
-from fedcore.statistics import significance, summary
+from fedcore.statistics import summary
+from fedcore.statistics.best_set import LEAST_SEEDS
 from fedcore.statistics.series import Series
 from fedq.event_positions import Position
 from fedq.results.curves import Window
-from fedq.results.frames import RunFigure
+from fedq.results.presentation import RunFigure
 from fedq.results.summaries import TOTALS, Metric, arms_of, best_arms_of, by_arm
 from fedq.schemas import Comparison, Member
 
@@ -66,7 +67,7 @@ class ComparedArm:
         if self.experiment.id == other.experiment.id:
             return True
         mine, theirs = ({run.seed for run in one.runs if run.id in found} for one in (self, other))
-        return len(mine & theirs) >= significance.LEAST_PAIRS and self.conditions == other.conditions
+        return len(mine & theirs) >= LEAST_SEEDS and self.conditions == other.conditions
 
     def member(self, *, paired: bool) -> Member:
         """Return its experiment and whether it is paired."""
@@ -86,7 +87,7 @@ def compare(
     wanted: Sequence[str],
     metrics: Sequence[Metric],
     window: Window,
-    baseline: int = 0,
+    baseline: int | None = None,
     since: str | None = None,
     by: RunFigure = "final",
 ) -> Comparison:
@@ -97,7 +98,7 @@ def compare(
     """
     with database.reading() as session:
         chosen = gather(session, principal, wanted)
-        if baseline >= len(chosen):
+        if baseline is not None and baseline >= len(chosen):
             raise InvalidDocumentError.at(
                 "?baseline", f"must be less than {len(chosen)}, the number of arms, not {baseline}"
             )
@@ -107,21 +108,19 @@ def compare(
         {**settings[one.experiment.id].arms.get(one.arm, {}), **settings[one.experiment.id].common}
         for one in chosen
     ]
-    paired = [one.pairs_with(chosen[baseline], found) for one in chosen]
-    comparable = [one.data == chosen[baseline].data for one in chosen]
+    first = chosen[baseline or 0]
+    comparable = [one.data == first.data and one.pairs_with(first, found) for one in chosen]
     members = [one.runs for one in chosen]
     # By id, so that runs of seeds and arms that are added come last.
     every = sorted((run for some in members for run in some), key=lambda run: run.id)
     starts = None
     if since is not None:
         starts = changed_from(members, every, position_of(since, len(every), "?since"))
-    arms = arms_of(members, found, metrics, window, baseline, paired, comparable, starts)
+    arms = arms_of(members, found, metrics, window, starts)
     names = _names(chosen)
     return Comparison(
         name=" and ".join(dict.fromkeys(one.experiment.name for one in chosen)),
         confidence=summary.CONFIDENCE,
-        level=significance.LEVEL,
-        baseline=baseline,
         position=str(Position(None, [None] * len(every), [run.done for run in every])),
         arms=[
             arm.model_copy(update={"index": place, "name": names[place], "parameters": parameters[place]})
@@ -132,15 +131,12 @@ def compare(
             found,
             metrics,
             by,
-            [same and alike for same, alike in zip(paired, comparable, strict=True)],
+            baseline,
+            comparable,
             names,
         ),
-        members=[one.member(paired=paired[place]) for place, one in enumerate(chosen)],
-        pairing=_words(
-            [names[place] for place, same in enumerate(paired) if comparable[place] and not same],
-            [names[place] for place, same in enumerate(comparable) if not same],
-            len(chosen),
-        ),
+        members=[one.member(paired=comparable[place]) for place, one in enumerate(chosen)],
+        pairing=_pairing([names[place] for place, same in enumerate(comparable) if not same], len(chosen)),
     )
 
 
@@ -185,23 +181,11 @@ def _names(chosen: Sequence[ComparedArm]) -> list[str]:
     ]
 
 
-def _words(apart: Sequence[str], foreign: Sequence[str], arms: int) -> str:
-    """Say how arms are compared, and name the arms that are independent or have other data."""
-    if not foreign:
-        return _pairing(apart, arms)
-    refused = "No difference from the baseline is given for arms with another data set"
-    if len(foreign) == arms - 1:
-        return f"{refused}."
-    return f"{_pairing(apart, arms - len(foreign))} {refused}: {join_names(foreign)}."
-
-
 def _pairing(apart: Sequence[str], arms: int) -> str:
+    """Say which arms are compared, and name those that are not."""
     if not apart:
-        return "Differences are paired by seed."
-    lacking = f"do not share data, participation and at least {significance.LEAST_PAIRS} seeds"
+        return "All arms are compared, seed by seed."
+    lacking = f"data set, partition, participation and at least {LEAST_SEEDS} seeds"
     if len(apart) == arms - 1:
-        return f"The arms are compared as independent samples (Welch's t-test): they {lacking}."
-    return (
-        "Differences are paired by seed, except of arms that are compared as independent samples (Welch's"
-        f" t-test) because they {lacking} with the baseline: {join_names(apart)}."
-    )
+        return f"No arms are compared: they do not share {lacking}."
+    return f"Arms are compared seed by seed, except those that do not share {lacking}: {join_names(apart)}."

@@ -22,7 +22,7 @@ from fedcore.spec import Arm, stored_arms
 from fedcore.statistics.summary import HEADLINES, better_of
 from fedq.event_positions import Position
 from fedq.results.curves import Window
-from fedq.results.frames import RunFigure, TargetCost
+from fedq.results.presentation import ComparedFigure, TargetCost
 from fedq.results.summaries import TOTALS, Metric, by_arm, metric_names
 from fedq.results.targets import COLUMNS, with_target
 from fedq.schemas import ArmTheory, Claims, Law, Results, Target, Theory
@@ -107,7 +107,7 @@ def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     baseline: str | None = None,
     target: Target | None = None,
     since: str | None = None,
-    by: RunFigure | TargetCost | None = None,
+    by: ComparedFigure | None = None,
 ) -> Results:
     """Return the results so far, with the curves from a position on. The arms that may be the best are those
     by the figure `by`; None: by the rounds to the target, or the final value where there is none.
@@ -124,18 +124,19 @@ def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     with database.reading() as session:
         rows = rows_of(session, experiments.find(session, experiment_id, principal.sees), wanted)
     names = {run.arm_name: run.arm for run in rows.runs}
+    place = None if baseline is None else arm_of(names, baseline, "?baseline")
     results = results_of(
         rows,
         metrics,
         window,
-        0 if baseline is None else arm_of(names, baseline, "?baseline"),
+        place,
         None if since is None else position_of(since, len(rows.runs), "?since"),
         by,
     )
     if target is None:
         return results
     arms = list(by_arm(rows.runs).values())
-    return with_target(results, arms, rows.series, target, by)
+    return with_target(results, arms, rows.series, target, by, place)
 
 
 def read_claims(database: Database, principal: Principal, experiment_id: str) -> Claims:

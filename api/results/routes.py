@@ -44,7 +44,8 @@ from fedcore.errors import ResourceNotFoundError
 from fedcore.platform.provenance import pieces_of
 from fedcore.platform.store import experiments
 from fedcore.platform.store.records import REPRODUCES
-from fedq.results.frames import RunFigure, Table, TargetCost
+from fedq.results.frames import Table
+from fedq.results.presentation import ComparedFigure, RunFigure
 from fedq.results.summaries import metric_names
 from fedq.results.tables import CSV, PARQUET, encode_table
 from fedq.schemas import Claims, Comparison, Experiment, Reproduction, Results, Theory
@@ -56,7 +57,11 @@ JSON = "application/json"
 TableName = Annotated[Table, Query(description="For CSV and Parquet: summary over seeds, or curves.")]
 Baseline = Annotated[
     str | None,
-    Query(max_length=1_000, pattern=NO_NUL, description="Baseline arm, by name or index (default: arm 0)."),
+    Query(
+        max_length=1_000,
+        pattern=NO_NUL,
+        description="Compare with this arm, by name or index, and not with the best of the others.",
+    ),
 ]
 Reach = Annotated[
     str | None,
@@ -71,7 +76,7 @@ Reach = Annotated[
     ),
 ]
 By = Annotated[
-    RunFigure | TargetCost | None,
+    ComparedFigure | None,
     Query(
         description=(
             "Figure by which `best_arms` compares the arms: a run's final value, its best, its mean over the"
@@ -120,7 +125,12 @@ Arms = Annotated[
     ),
 ]
 Position = Annotated[
-    int, Query(ge=0, lt=MOST_ARMS, description="Position of the baseline arm in the comparison, from 0.")
+    int | None,
+    Query(
+        ge=0,
+        lt=MOST_ARMS,
+        description="Compare with the arm at this position, from 0, and not with the best of the others.",
+    ),
 ]
 ReportForm = Annotated[Literal["html", "md"], Path(description="Format: HTML or Markdown.")]
 REPORT: dict[int | str, Any] = {
@@ -155,8 +165,8 @@ async def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     since: CurvesSince = None,
     by: By = None,
 ) -> Results | Response:
-    """Return best and final value of each metric with confidence intervals and paired tests,
-    traffic and curves for each arm, and the arms that may be the best.
+    """Return best and final value of each metric with confidence intervals, traffic and curves for each
+    arm, and the arms that may be the best, each beside the best of the others or beside a baseline.
 
     Results are final once the status of the experiment is final. CSV and Parquet contain one value
     per row.
@@ -276,16 +286,14 @@ async def read_comparison(
     arm: Arms,
     window: Windowed,
     metric: Chosen = None,
-    baseline: Position = 0,
+    baseline: Position = None,
     since: CurvesSince = None,
     by: RunFigure = "final",
 ) -> Comparison:
-    """Return results of arms of several experiments, with unambiguous names and differences from
-    one of them.
+    """Return results of arms of several experiments, with unambiguous names, and those that may be the best.
 
-    Differences are paired by seed if both arms have the same data, partition and participation and
-    share at least three seeds. Otherwise, the arms are independent samples (Welch's t-test).
-    `members` says which applies.
+    Arms are compared seed by seed if they have the data set, partition and participation of the baseline,
+    or the first arm, and share at least three seeds with it. `members` says which are.
     """
     metrics = metric or metric_names()
     work = partial(compare, state.database, principal, arm, metrics, window, baseline, since, by)

@@ -8,11 +8,11 @@ from fedcore.platform.store import Session, curves, runs, search
 from fedcore.platform.store import arms as stored_arms
 from fedcore.platform.store.arms import StoredParameters
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
-from fedcore.statistics import significance, summary
+from fedcore.statistics import summary
 from fedcore.statistics.series import Series
 from fedq.event_positions import Position
 from fedq.results.curves import Window
-from fedq.results.frames import RunFigure, TargetCost
+from fedq.results.presentation import ComparedFigure
 from fedq.results.summaries import arms_of, best_arms_of, by_arm, data_sources
 from fedq.schemas import Results
 
@@ -47,15 +47,15 @@ def results_of(
     rows: ResultRows,
     metrics: Collection[str],
     window: Window,
-    baseline: int = 0,
+    baseline: int | None = None,
     position: Position | None = None,
-    by: RunFigure | TargetCost = "final",
+    by: ComparedFigure = "final",
 ) -> Results:
     """Return the results of an experiment for these `metrics`; `rows` contain them and `TOTALS`.
 
     Curves cover the `window`, and of it only rounds that can have changed after the position
-    `position`; differences are to the arm with the index `baseline`. The arms that may be the best are
-    those by the figure `by`; of a cost, `with_target` finds them.
+    `position`; The arms that may be the best are those by the figure `by`, and each is beside the
+    one with the index `baseline`, if given; of a cost, `with_target` finds them.
     """
     experiment = rows.experiment
     arms = list(by_arm(rows.runs).values())
@@ -69,8 +69,6 @@ def results_of(
         provenance=made_from(experiment),
         data_sources=data_sources(run.provenance for run in rows.runs),
         confidence=summary.CONFIDENCE,
-        level=significance.LEVEL,
-        baseline=baseline,
         parameters=rows.parameters.common,
         arms=[
             arm.model_copy(update={"parameters": rows.parameters.arms.get(arm.index, {})})
@@ -79,11 +77,10 @@ def results_of(
                 rows.series,
                 metrics,
                 window,
-                baseline,
-                starts=None if position is None else changed_from(arms, rows.runs, position),
+                None if position is None else changed_from(arms, rows.runs, position),
             )
         ],
-        best_arms=best_arms_of(arms, rows.series, metrics, by),
+        best_arms=best_arms_of(arms, rows.series, metrics, by, baseline),
     )
 
 

@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from functools import cache, lru_cache
 from math import frexp, inf, isfinite
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from fedcore.lazy import np
-from fedcore.statistics.significance import LEAST_PAIRS, LEVEL, ROUNDING, Conclusion
+from fedcore.statistics.summary import CONFIDENCE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,6 +21,14 @@ if TYPE_CHECKING:
     Array: TypeAlias = NDArray[np.float64]
     Places: TypeAlias = NDArray[np.intp]
 
+LEVEL = round(1 - CONFIDENCE, 9)
+"""Chance with which a verdict of an experiment is wrong, at most."""
+LEAST_SEEDS = 3
+"""Number of seeds from which anything is concluded, at least: two say next to nothing of how much seeds
+scatter.
+"""
+ROUNDING = 1e-12
+"""Figures that agree to this share of their size agree to rounding."""
 NEAREST_SHARE = 5e-5
 """On the scale of logits, a share nearer to 0 or 1 counts as this far from it: half a sample of 10,000."""
 MOST_SEEDS = 1_000
@@ -41,48 +49,44 @@ class ComparisonScale(StrEnum):
     """For accuracies, and other shares."""
 
 
-class BestVerdict(StrEnum):
-    """The conclusion about an arm beside the best of the others: the sign of its interval."""
+class ArmVerdict(StrEnum):
+    """The conclusion about an arm beside the best of the others, or beside the control: the sign of its
+    interval.
+    """
 
     BEST = "best"
     """Better than all others."""
     AMONG_BEST = "among_best"
     """It may be the best, or equal to it."""
     WORSE = "worse"
-    """Another arm is better."""
+    """Another arm is better, or the control is."""
+    BETTER = "better"
+    """Better than the control."""
+    UNCLEAR = "unclear"
+    """It may be better or worse than the control."""
     TOO_FEW_SEEDS = "too_few_seeds"
     NOT_COMPARED = "not_compared"
     """It has figures for fewer than two seeds that it shares with others, or shares none with most."""
     DIVERGED = "diverged"
 
 
-_IN_SET = (BestVerdict.BEST, BestVerdict.AMONG_BEST)
+_IN_SET = (ArmVerdict.BEST, ArmVerdict.AMONG_BEST)
 
 
-class BesideBest(NamedTuple):
-    """An arm beside the best of the others, or None where they were not compared."""
+class ArmBeside(NamedTuple):
+    """An arm beside the best of the others, or the control; None where they were not compared."""
 
     seeds: int
     """Seeds for which the arm has a figure, or has diverged."""
     diverged: int
     """Of these, the seeds in which it diverged."""
-    verdict: BestVerdict
+    verdict: ArmVerdict | None
+    """None for the control itself."""
     difference: float | None = None
-    """Difference from the best of the others, in units of the figures and with their sign."""
+    """Difference from the best of the others, or the control, in units of the figures and with their sign."""
     low: float | None = None
     """Lower end of its simultaneous interval, in the same units."""
     high: float | None = None
-    df: float | None = None
-    """Degrees of freedom of the arm's own variance, shrunk."""
-
-
-class BesideControl(NamedTuple):
-    """An arm beside the control, in a family of two-sided tests that together keep the level."""
-
-    difference: float
-    low: float
-    high: float
-    verdict: Conclusion
 
 
 class BestSet(NamedTuple):
@@ -90,7 +94,7 @@ class BestSet(NamedTuple):
 
     arms: tuple[int, ...]
     """Places of the arms in the set, ascending; empty with too few seeds."""
-    beside: tuple[BesideBest, ...]
+    beside: tuple[ArmBeside, ...]
     """Of every arm, in the order given."""
     seeds: int
     """Seeds that at least two of the compared arms have."""
@@ -101,8 +105,8 @@ class BestSet(NamedTuple):
     to tell from it, if they differ as they seem to; None where the set has one arm, where their means
     are equal, and above MOST_SEEDS.
     """
-    control: tuple[BesideControl | None, ...]
-    """Of every arm, where a control is named; None for itself and for arms that are not compared."""
+    control: tuple[ArmBeside, ...]
+    """Of every arm, beside the control; empty where none is named."""
 
 
 def find_best_arms(
@@ -139,31 +143,33 @@ def find_best_arms(
         for by_seed, lost in zip(figures, diverged or [()] * len(figures), strict=True)
     ]
     beside = [
-        BesideBest(
+        ArmBeside(
             len(lost | by_seed.keys()),
             len(lost),
-            BestVerdict.DIVERGED if lost else BestVerdict.NOT_COMPARED,
+            ArmVerdict.DIVERGED if lost else ArmVerdict.NOT_COMPARED,
         )
         for by_seed, lost in zip(figures, failed, strict=True)
     ]
     live = [arm for arm, by_seed in enumerate(figures) if by_seed and not failed[arm]]
     rows, table = _comparable(units.scaled([figures[arm] for arm in live]))
     arms, seeds = [live[row] for row in rows], table.shape[1]
-    against: list[BesideControl | None] = [None] * len(figures)
-    too_few = len(live) > 1 and (seeds < LEAST_PAIRS or (len(arms) == 2 and seeds == LEAST_PAIRS))
+    too_few = len(live) > 1 and (seeds < LEAST_SEEDS or (len(arms) == 2 and seeds == LEAST_SEEDS))
     if too_few:
         for arm in live:
-            beside[arm] = beside[arm]._replace(verdict=BestVerdict.TOO_FEW_SEEDS)
+            beside[arm] = beside[arm]._replace(verdict=ArmVerdict.TOO_FEW_SEEDS)
     if not arms:
+        against = () if control is None else _not_beside_control(beside, control)
         return BestSet((*live,) if len(live) == 1 else (), (*beside,), seeds, too_few, None, (*against,))
     fit = _fit(table)
     compared = _beside_best(fit, units, [beside[arm] for arm in arms])
     for arm, one in zip(arms, compared, strict=True):
         beside[arm] = one
     members = [row for row, one in enumerate(compared) if one.verdict in _IN_SET]
+    against = () if control is None else _not_beside_control(beside, control)
     if control in arms and not too_few:
-        for arm, other in zip(arms, _beside_control(fit, units, arms.index(control)), strict=True):
-            against[arm] = other if arm != control else None
+        others = _beside_control(fit, units, arms.index(control))
+        found = {arm: one for arm, one in zip(arms, others, strict=True) if arm != control}
+        against = [one._replace(**found.get(arm, {})) for arm, one in enumerate(against)]
     return BestSet(
         tuple(arms[row] for row in members),
         (*beside,),
@@ -354,7 +360,7 @@ def _shrink(own: "Array", free: "Places", pooled: float) -> tuple["Array", float
     return (prior_df * pooled + free * own) / (prior_df + free), prior_df
 
 
-def _beside_best(fit: _Fit, units: _Units, blank: Sequence[BesideBest]) -> list[BesideBest]:
+def _beside_best(fit: _Fit, units: _Units, blank: Sequence[ArmBeside]) -> list[ArmBeside]:
     """Compare each arm of the fit with the best of the others; with too few seeds, without intervals.
 
     Arm i is in the set unless (m_j - m_i) / SE_ij > c_i for a j. The interval of m_i less the largest
@@ -371,7 +377,7 @@ def _beside_best(fit: _Fit, units: _Units, blank: Sequence[BesideBest]) -> list[
     others = np.array([np.delete(fit.means, arm).max() for arm in range(arms)])
     differences = units.difference(fit.means - others, others)
     found = [one._replace(difference=difference) for one, difference in zip(blank, differences, strict=True)]
-    if any(one.verdict is BestVerdict.TOO_FEW_SEEDS for one in blank):
+    if any(one.verdict is ArmVerdict.TOO_FEW_SEEDS for one in blank):
         return found
     critical = np.array([_critical(fit, arm) for arm in range(arms)])
     high = np.maximum(0, (apart + critical[:, None] * fit.errors).min(1))
@@ -381,34 +387,47 @@ def _beside_best(fit: _Fit, units: _Units, blank: Sequence[BesideBest]) -> list[
     low = reach.min(1)
     ends = units.interval(low, high, others)
     return [
-        one._replace(verdict=_verdict(below, above), low=pair[0], high=pair[1], df=float(df))
-        for one, below, above, pair, df in zip(found, low, high, ends, fit.df, strict=True)
+        one._replace(verdict=_verdict(below, above), low=pair[0], high=pair[1])
+        for one, below, above, pair in zip(found, low, high, ends, strict=True)
     ]
 
 
-def _verdict(low: float, high: float) -> BestVerdict:
+def _verdict(low: float, high: float) -> ArmVerdict:
     if low == 0 < high:
-        return BestVerdict.BEST
-    return BestVerdict.WORSE if low < 0 == high else BestVerdict.AMONG_BEST
+        return ArmVerdict.BEST
+    return ArmVerdict.WORSE if low < 0 == high else ArmVerdict.AMONG_BEST
 
 
-def _beside_control(fit: _Fit, units: _Units, control: int) -> list[BesideControl]:
-    """Compare each arm of the fit with the control, two-sided: m_i - m_0 -+ c SE_i0 (Dunnett 1955)."""
+def _not_beside_control(beside: Sequence[ArmBeside], control: int) -> list[ArmBeside]:
+    """Return the arms as if none could be compared with the control."""
+    kept = {ArmVerdict.DIVERGED, ArmVerdict.TOO_FEW_SEEDS}
+    return [
+        ArmBeside(
+            one.seeds,
+            one.diverged,
+            None if arm == control else one.verdict if one.verdict in kept else ArmVerdict.NOT_COMPARED,
+        )
+        for arm, one in enumerate(beside)
+    ]
+
+
+def _beside_control(fit: _Fit, units: _Units, control: int) -> list[dict[str, Any]]:
+    """Compare each arm of the fit with the control, two-sided: m_i - m_0 -+ c SE_i0 (Dunnett 1955). Return
+    the fields in which they differ.
+    """
     reference = np.full(len(fit.means), fit.means[control])
     apart = fit.means - reference
     reach = _critical(fit, control, two_sided=True) * fit.errors[control]
+    below, above = apart - reach, apart + reach
+    ends = units.interval(below, above, reference)
+    verdicts = [
+        ArmVerdict.BETTER if low > 0 else ArmVerdict.WORSE if high < 0 else ArmVerdict.UNCLEAR
+        for low, high in zip(below, above, strict=True)
+    ]
     return [
-        BesideControl(
-            difference,
-            *ends,
-            Conclusion.BETTER if low > 0 else Conclusion.WORSE if high < 0 else Conclusion.UNCLEAR,
-        )
-        for difference, ends, low, high in zip(
-            units.difference(apart, reference),
-            units.interval(apart - reach, apart + reach, reference),
-            apart - reach,
-            apart + reach,
-            strict=True,
+        {"difference": difference, "low": low, "high": high, "verdict": verdict}
+        for difference, (low, high), verdict in zip(
+            units.difference(apart, reference), ends, verdicts, strict=True
         )
     ]
 

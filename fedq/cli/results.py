@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
@@ -25,6 +25,7 @@ from fedq.cli.terminal import (
 )
 from fedq.cli.views import comparison
 from fedq.figures.style import FigureOptions, Horizontal
+from fedq.results.presentation import ComparedFigure
 
 if TYPE_CHECKING:
     from fedq.schemas import Comparison, Results
@@ -137,6 +138,14 @@ Target = Annotated[
         "--target", metavar="METRIC:VALUE", help="Show the cost of reaching a value, e.g. test_accuracy:0.9."
     ),
 ]
+By = Annotated[
+    ComparedFigure | None,
+    typer.Option(
+        "--by",
+        help="Figure to compare arms by: final, best or mean (area) value, or rounds, megabytes or"
+        " simulated seconds to the --target (default: rounds with a --target, else final).",
+    ),
+]
 AsFormat = Annotated[
     Literal["table", "csv"], typer.Option("--format", "-f", help="A table of one metric, or all as CSV.")
 ]
@@ -199,20 +208,22 @@ def results(
     metric: Metric = None,
     baseline: Baseline = None,
     target: Target = None,
+    by: By = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the results of an experiment, including partial ones."""
     with connect() as client:
-        found = client.results(experiment, baseline=baseline, target=target)
+        read = partial(client.results, experiment, baseline=baseline, target=target, by=by)
+        found = read()
         if form == "table" and not as_json and (chosen := _known(found, metric)):
             # With the best arms in this metric.
-            found = client.results(experiment, baseline=baseline, target=target, metrics=[chosen])
+            found = read(metrics=[chosen])
     if as_json:
         echo_json(found.model_dump_json(indent=2))
     elif form == "csv":
         echo_file(ENCODERS[".csv"](found))
     else:
-        stdout().print(comparison(found, metric, baseline=baseline is not None))
+        stdout().print(comparison(found, metric))
 
 
 @drawing
@@ -252,15 +263,15 @@ def compare(
     if figure is None and (x, options) != ("round", look_of()):
         raise typer.BadParameter("required by the options that style the figure", param_hint="--figure")
     with connect() as client, checking("--figure"):
-        found = client.compare(arms, baseline=baseline or 0)
+        found = client.compare(arms, baseline=baseline)
         chosen = _known(found, metric)
         if chosen and not as_json:
-            found = client.compare(arms, baseline=baseline or 0, metrics=[chosen])
+            found = client.compare(arms, baseline=baseline, metrics=[chosen])
         picture = figure and client.save_comparison_figure(arms, figure, metric=chosen, x=x, **options)
     if as_json:
         echo_json(found.model_dump_json(indent=2))
     else:
-        stdout().print(comparison(found, chosen, baseline=baseline is not None))
+        stdout().print(comparison(found, chosen))
         stdout().print(found.pairing)
     if picture:
         echo(picture, err=as_json)

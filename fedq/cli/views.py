@@ -515,12 +515,12 @@ def _state(webhook: Webhook) -> str:
     return f"failing since {webhook.failing_since:{TIME}} UTC" if webhook.failing_since else "active"
 
 
-def comparison(results: ArmResults, metric: str | None = None, *, baseline: bool = False) -> RenderableType:
+def comparison(results: ArmResults, metric: str | None = None) -> RenderableType:
     """Table of the arms in one metric, by default the main metric of the experiment, beside the best of
-    the others or beside the baseline; and in words which arms may be the best.
+    the others or beside the baseline; and the same in words.
     """
-    shown = table(*presentation.comparison_cells(results, metric, baseline=baseline))
+    shown = table(*presentation.comparison_cells(results, metric))
     found = results.best_arms
-    if baseline or found is None or metric not in {None, found.metric}:
+    if found is None or metric not in {None, found.metric}:
         return shown
     return Group(shown, Text(visible(found.says)))

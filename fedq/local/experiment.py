@@ -34,7 +34,7 @@ from fedcore.spec.engines import facts_about
 from fedcore.spec.experiment import Arm
 from fedcore.spec.search import Study
 from fedcore.spec.space import find_conflict
-from fedcore.statistics import significance, summary
+from fedcore.statistics import summary
 from fedcore.statistics.poor_runs import RunWarning
 from fedcore.statistics.series import Series
 from fedq.event_positions import Position
@@ -361,9 +361,7 @@ def results(folder: ExperimentFolder) -> Results:
         provenance=folder.experiment["provenance"],
         data_sources=data_sources(provenance for _, _, provenance in found),
         confidence=summary.CONFIDENCE,
-        level=significance.LEVEL,
-        baseline=0,
-        arms=arms_of(arms, series, metrics, Window(POINTS), 0),
+        arms=arms_of(arms, series, metrics, Window(POINTS)),
         best_arms=best_arms_of(arms, series, metrics),
     )
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from math import inf
 from typing import get_args
 
-from fedcore.statistics.best_set import BestSet, BestVerdict, ComparisonScale, find_best_arms
-from fedcore.statistics.significance import LEAST_PAIRS
+from fedcore.statistics.best_set import (
+    LEAST_SEEDS,
+    ArmBeside,
+    ArmVerdict,
+    BestSet,
+    ComparisonScale,
+    find_best_arms,
+)
 from fedcore.statistics.summary import CONFIDENCE, better_of
-from fedq.results.frames import RunFigure, TargetCost
-from fedq.results.presentation import counted, is_share
-from fedq.schemas import ArmBesideBest, BestArms
+from fedq.results.presentation import ComparedFigure, TargetCost, counted, is_share
+from fedq.schemas import ArmBesideOthers, BestArms
 
 NAMED = 5
 """Names of arms in a sentence, at most."""
@@ -33,13 +39,15 @@ def best_arms(
     figures: Sequence[Mapping[int, float]],
     diverged: Sequence[Collection[int]],
     metric: str,
-    by: RunFigure | TargetCost,
+    by: ComparedFigure,
+    baseline: int | None = None,
     *,
     target: float = 0.0,
     horizon: float = inf,
 ) -> BestArms | None:
-    """The arms that may be the best by these figures, by seed; None for a single arm, for more than
-    MOST_COMPARED with figures, and for a metric that has no better and worse.
+    """The arms that may be the best by these figures, by seed, and each beside the best of the others or
+    beside a `baseline`; None for a single arm, for more than MOST_COMPARED with figures, and for a metric
+    that has no better and worse.
 
     Costs are those of reaching the value `target` of the metric, and count up to the `horizon`.
     """
@@ -48,9 +56,11 @@ def best_arms(
     if better is None or len(names) < 2 or sum(map(bool, figures)) > MOST_COMPARED:
         return None
     scale = ComparisonScale.LOG if cost else _scale_of(metric)
-    found = _found(figures, diverged, scale, higher_is_better=better is max)
+    found = _found(figures, diverged, scale, baseline, higher_is_better=better is max)
     figure = _WORDS[by].format(metric=metric.replace("_", " "), target=target)
     said = [_words(names, found, figure, better)]
+    if baseline is not None and found.arms:
+        said.insert(0, _beside_baseline(names, found, figure, baseline))
     if horizon < inf:
         said.append(
             f"Runs count up to {horizon:,.4g} {by.replace('_', ' ')}, by which some had not reached it."
@@ -59,7 +69,10 @@ def best_arms(
         metric=metric,
         by=by,
         arms=list(found.arms),
-        beside=[ArmBesideBest.model_validate(one._asdict()) for one in found.beside],
+        baseline=baseline,
+        beside=[
+            ArmBesideOthers(**one._asdict(), words=_verdict(one)) for one in found.control or found.beside
+        ],
         seeds=found.seeds,
         seeds_to_decide=found.seeds_to_decide,
         says=" ".join(said),
@@ -77,13 +90,48 @@ def _found(
     figures: Sequence[Mapping[int, float]],
     diverged: Sequence[Collection[int]],
     scale: ComparisonScale,
+    baseline: int | None,
     *,
     higher_is_better: bool,
 ) -> BestSet:
+    find = partial(
+        find_best_arms, figures, higher_is_better=higher_is_better, diverged=diverged, control=baseline
+    )
     try:
-        return find_best_arms(figures, higher_is_better=higher_is_better, scale=scale, diverged=diverged)
+        return find(scale=scale)
     except ValueError:  # A loss of 0, for example, has no logarithm.
-        return find_best_arms(figures, higher_is_better=higher_is_better, diverged=diverged)
+        return find()
+
+
+_VERDICTS = {
+    None: "baseline",
+    ArmVerdict.AMONG_BEST: "may be best",
+    ArmVerdict.TOO_FEW_SEEDS: "too few seeds",
+    ArmVerdict.NOT_COMPARED: "not compared",
+}
+
+
+def _verdict(one: ArmBeside) -> str:
+    """The verdict in words."""
+    if one.verdict is ArmVerdict.DIVERGED:
+        return f"diverged in {one.diverged} of {counted(one.seeds, 'seed')}"
+    return _VERDICTS.get(one.verdict) or str(one.verdict)
+
+
+def _beside_baseline(names: Sequence[str], found: BestSet, figure: str, baseline: int) -> str:
+    """Say which arms are better or worse than the baseline."""
+    places = {
+        verdict: [arm for arm, one in enumerate(found.control) if one.verdict is verdict]
+        for verdict in (ArmVerdict.BETTER, ArmVerdict.WORSE, ArmVerdict.UNCLEAR)
+    }
+    ends = ("better", "worse", "not to be told from it")
+    said = [
+        f"{_listed(names, arms)} {'is' if len(arms) == 1 else 'are'} {end}"
+        for arms, end in zip(places.values(), ends, strict=True)
+        if arms
+    ]
+    compared = "; ".join(said) or "no arm can be compared yet"
+    return f"Beside {_listed(names, [baseline])}, in {figure}: {compared}."
 
 
 def _words(names: Sequence[str], found: BestSet, figure: str, better: Callable[..., int]) -> str:
@@ -91,11 +139,11 @@ def _words(names: Sequence[str], found: BestSet, figure: str, better: Callable[.
     basis = f"({CONFIDENCE:.0%} confidence, {counted(found.seeds, 'seed')})"
     places = {
         verdict: [arm for arm, one in enumerate(found.beside) if one.verdict is verdict]
-        for verdict in BestVerdict
+        for verdict in ArmVerdict
     }
     leader, said = "", []
     if found.too_few_seeds:
-        needed = LEAST_PAIRS + (len(places[BestVerdict.TOO_FEW_SEEDS]) == 2)
+        needed = LEAST_SEEDS + (len(places[ArmVerdict.TOO_FEW_SEEDS]) == 2)
         said.append(f"At least {needed} seeds are needed to tell arms apart, not {found.seeds}.")
     elif found.arms:
         place = better(found.arms, key=lambda arm: found.beside[arm].difference or 0.0)
@@ -105,12 +153,12 @@ def _words(names: Sequence[str], found: BestSet, figure: str, better: Callable[.
             if others
             else f"{leader} is the best arm in {figure} {basis}."
         )
-    if worse := places[BestVerdict.WORSE]:
+    if worse := places[ArmVerdict.WORSE]:
         listed = _listed(names, worse) if len(worse) <= NAMED else f"The other {len(worse)}"
         said.append(f"{listed} {'is' if len(worse) == 1 else 'are'} worse.")
-    if diverged := places[BestVerdict.DIVERGED]:
+    if diverged := places[ArmVerdict.DIVERGED]:
         said.append(f"{_listed(names, diverged)} diverged.")
-    if unknown := places[BestVerdict.NOT_COMPARED]:
+    if unknown := places[ArmVerdict.NOT_COMPARED]:
         said.append(f"{_listed(names, unknown)} cannot be compared yet.")
     if found.seeds_to_decide is not None and len(found.arms) > 1:
         said.append(

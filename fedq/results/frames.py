@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from fedq.schemas import ArmResult, ArmResults, Estimate
 
 Table = Literal["summary", "curves"]
-RunFigure = Literal["final", "best", "area"]
-"""What a run's curve of a metric comes to: its last value, its best one, or its mean over the rounds."""
-TargetCost = Literal["rounds", "megabytes", "simulated_seconds"]
-"""What a run spends until a metric reaches a target, that arms are compared by."""
 Line = dict[str, Any]
 
 COLUMNS: dict[Table, tuple[str, ...]] = {
@@ -34,9 +30,6 @@ COLUMNS: dict[Table, tuple[str, ...]] = {
         "std",
         "low",
         "high",
-        "p",
-        "p_adjusted",
-        "p_signed_rank",
         "verdict",
     ),
     "curves": (
@@ -54,7 +47,7 @@ COLUMNS: dict[Table, tuple[str, ...]] = {
         "epsilon",
     ),
 }
-FIGURES = ("best", "final", "area", "best_difference", "final_difference", "area_difference")
+FIGURES = ("best", "final", "area")
 COSTS = ("rounds", "megabytes", "simulated_seconds", "seconds")
 """Costs of reaching a target."""
 TOTALS = ("local_steps", "megabytes_up", "megabytes_down", "megabytes_sent", "seconds", "simulated_seconds")
@@ -80,10 +73,21 @@ def list_lines(results: ArmResults, table: Table) -> list[Line]:
     """The lines of a table, with `columns_of` it; a figure that no run has is left out."""
     tabulate = _summary if table == "summary" else _curves
     told = [_of_arm(results, arm) | line for arm in results.arms for line in tabulate(arm)]
-    if table == "curves" or results.target is None:
+    if table == "curves":
         return told
-    metric = results.target.metric
-    return told + [_of_arm(results, arm) | line for arm in results.arms for line in _to_target(arm, metric)]
+    if results.target is not None:
+        metric = results.target.metric
+        told += [_of_arm(results, arm) | line for arm in results.arms for line in _to_target(arm, metric)]
+    return told + list(_differences(results))
+
+
+def _differences(results: ArmResults) -> Iterator[Line]:
+    """Yield for each arm its difference from the best of the others, or from the baseline."""
+    if found := results.best_arms:
+        for arm, one in zip(results.arms, found.beside, strict=True):
+            line = {"metric": found.metric, "figure": f"{found.by}_difference", "n": one.seeds}
+            numbers = {"mean": one.difference, "low": one.low, "high": one.high, "verdict": one.verdict}
+            yield _of_arm(results, arm) | line | numbers
 
 
 def _of_arm(results: ArmResults, arm: ArmResult) -> Line:

@@ -6,23 +6,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from fedcore.platform.status import Status
 from fedcore.simulation.report import StopReason
-from fedcore.statistics.best_set import BestVerdict
-from fedcore.statistics.significance import Conclusion
 from fedcore.statistics.summary import choose_headline
 from fedcore.visible_text import visible
 
 if TYPE_CHECKING:
     from fedq.schemas import (
-        ArmBesideBest,
+        ArmBesideOthers,
         ArmResult,
         ArmResults,
         ClaimResult,
         ComparisonResult,
-        Difference,
         Estimate,
         PublishedRow,
         PublishedTable,
@@ -122,15 +119,21 @@ def figure_file(experiment_id: str, metric: str) -> str:
     return f"{experiment_id}-{metric.replace('/', '-')}.svg"
 
 
-BESIDE_BEST: Mapping[BestVerdict, str] = {
-    BestVerdict.BEST: "best",
-    BestVerdict.AMONG_BEST: "may be best",
-    BestVerdict.WORSE: "worse",
-    BestVerdict.TOO_FEW_SEEDS: "too few seeds",
-    BestVerdict.NOT_COMPARED: "not compared",
-    BestVerdict.DIVERGED: "diverged",
+RunFigure = Literal["final", "best", "area"]
+"""What a run's curve of a metric comes to: its last value, its best one, or its mean over the rounds."""
+TargetCost = Literal["rounds", "megabytes", "simulated_seconds"]
+"""What a run spends until a metric reaches a target, by which arms are compared."""
+ComparedFigure = Literal[RunFigure, TargetCost]
+"""What arms are compared by."""
+COMPARED: Mapping[ComparedFigure, str] = {
+    "final": "final",
+    "best": "best",
+    "area": "mean over rounds",
+    "rounds": "rounds to it",
+    "megabytes": "MB to it",
+    "simulated_seconds": "simulated s to it",
 }
-"""Verdicts on arms beside the best of the others, in words."""
+"""The figures that arms are compared by, as heads of a column."""
 
 
 class ComparisonTable(NamedTuple):
@@ -142,32 +145,21 @@ class ComparisonTable(NamedTuple):
     title: str
 
 
-def comparison_cells(
-    results: ArmResults, metric: str | None = None, *, baseline: bool = False
-) -> ComparisonTable:
-    """Best and final of a metric over the seeds, what may be concluded beside the best of the other arms
-    or, if requested, beside the baseline, and traffic; absent, the most telling metric.
+def comparison_cells(results: ArmResults, metric: str | None = None) -> ComparisonTable:
+    """Best and final of a metric over the seeds, what may be concluded beside the best of the other arms or
+    beside the baseline, and traffic; absent, the most telling metric.
     """
     metric = metric or choose_headline({name for arm in results.arms for name in arm.metrics})
     number: Format = _percent if is_share(metric) else _plain
-    found = results.best_arms if results.best_arms and results.best_arms.metric == metric else None
-    if found is None or baseline:
-        beside = results.arms[results.baseline].name
-        conclusions = [_beside_baseline(arm, metric, number) for arm in results.arms]
-    else:
-        beside, conclusions = "best other", [_beside_best(one, number) for one in found.beside]
-    rows = [
-        [*_figures(arm, metric, number), *conclusion, _megabytes(arm)]
-        for arm, conclusion in zip(results.arms, conclusions, strict=True)
-    ]
-    columns = [
-        "arm",
-        "best",
-        "final",
-        f"final - {beside} [{results.confidence:.0%} CI]",
-        "verdict",
-        "MB sent",
-    ]
+    rows = [[*_figures(arm, metric, number), _megabytes(arm)] for arm in results.arms]
+    columns = ["arm", "best", "final", "MB sent"]
+    found = results.best_arms
+    if found is not None and found.metric == metric:
+        beside = "best other" if found.baseline is None else results.arms[found.baseline].name
+        columns[3:3] = [f"{COMPARED[found.by]} - {beside} [{results.confidence:.0%} CI]", "verdict"]
+        unit = number if found.by in get_args(RunFigure) else _tenth
+        for row, one in zip(rows, found.beside, strict=True):
+            row[3:3] = [_difference(one, unit), one.words]
     if results.target is not None:
         columns += [
             f"reached {results.target.metric.replace('_', ' ')} {results.target.value:g}",
@@ -206,20 +198,11 @@ def _figures(arm: ArmResult, metric: str, number: Format) -> Iterator[str]:
     yield _spread(found.final if found else None, number)
 
 
-def _beside_baseline(arm: ArmResult, metric: str, number: Format) -> tuple[str, str]:
-    found = arm.metrics.get(metric)
-    difference = found.final_difference if found else None
-    return _difference(difference, number), _verdict(difference)
-
-
-def _beside_best(one: ArmBesideBest, number: Format) -> tuple[str, str]:
-    words = BESIDE_BEST[one.verdict]
-    if one.verdict is BestVerdict.DIVERGED:
-        words = f"{words} in {one.diverged} of {counted(one.seeds, 'seed')}"
+def _difference(one: ArmBesideOthers, number: Format) -> str:
     if one.difference is None:
-        return ABSENT, words
+        return ABSENT
     ends = ["0" if end == 0 else number(end, "+") for end in (one.low, one.high) if end is not None]
-    return number(one.difference, "+") + (f" [{', '.join(ends)}]" if ends else ""), words
+    return number(one.difference, "+") + (f" [{', '.join(ends)}]" if ends else "")
 
 
 def _megabytes(arm: ArmResult) -> str:
@@ -229,34 +212,15 @@ def _megabytes(arm: ArmResult) -> str:
 def _way(found: TargetResult | None) -> Iterator[str]:
     if found is not None:
         yield f"{found.reached} of {found.runs}"
-        yield _spread(found.rounds, _tenth)
-        yield _spread(found.megabytes, _tenth)
+        for cost in (found.rounds, found.megabytes):
+            bound = "at least " if cost is not None and found.reached < cost.n else ""
+            yield bound + _spread(cost, _tenth)
 
 
 def _spread(estimate: Estimate | None, number: Format) -> str:
     if estimate is None:
         return ABSENT
     return number(estimate.mean, "") + ("" if estimate.std is None else f" ± {number(estimate.std, '')}")
-
-
-def _difference(estimate: Estimate | None, number: Format) -> str:
-    if estimate is None:
-        return ABSENT
-    interval = (
-        ""
-        if estimate.low is None or estimate.high is None
-        else f" [{number(estimate.low, '+')}, {number(estimate.high, '+')}]"
-    )
-    return number(estimate.mean, "+") + interval
-
-
-def _verdict(difference: Difference | None) -> str:
-    if difference is None:
-        return ABSENT
-    words = difference.verdict.replace("_", " ")
-    if difference.p_adjusted is None or difference.verdict is Conclusion.INCOMPLETE:
-        return words
-    return f"{words} (p {difference.p_adjusted:.2g})"
 
 
 def _remark(arm: ArmResult) -> str:

@@ -13,13 +13,13 @@ from fedcore.families import Names
 from fedcore.platform.status import Status
 from fedcore.simulation.report import StopReason
 from fedcore.spec.evaluation import ExactFigure, scalar_measures
-from fedcore.statistics import significance, summary
+from fedcore.statistics import summary
 from fedcore.statistics.poor_runs import RunWarning, summarise_warnings
 from fedcore.statistics.series import Series
 from fedq.results.best_arms import best_arms
 from fedq.results.curves import MEGABYTE, Window, area, average_curve, megabytes
-from fedq.results.frames import RunFigure, TargetCost
-from fedq.schemas import ArmResult, BestArms, Difference, Estimate, MetricResult
+from fedq.results.presentation import ComparedFigure
+from fedq.schemas import ArmResult, BestArms, Estimate, MetricResult
 
 
 def metric_names() -> tuple[str, ...]:
@@ -75,26 +75,18 @@ def arms_of(
     series: Mapping[str, Series],
     metrics: Collection[str],
     window: Window,
-    baseline: int,
-    paired: Sequence[bool] | None = None,
-    comparable: Sequence[bool] | None = None,
     starts: Sequence[int] | None = None,
 ) -> list[ArmResult]:
-    """Return the results of each arm, given by its runs, compared with the one at `baseline`.
-
-    `paired` says which are compared seed by seed; None: all. `comparable` says which have the
-    baseline's data set, without which there is no comparison; None: as their settings say. `starts`
-    are first rounds of curves, where they begin after the window; None: 1.
+    """Return the results of each arm, given by its runs. `starts` are first rounds of curves, where they
+    begin after the window; None: 1.
     """
     held = [[_Run(run, series.get(run.id)) for run in members] for members in arms]
-    alike = comparable or have_data_of([members[0].settings for members in arms], baseline)
     # Most metrics are those of other problems. Of thousands of arms each would take tenths of seconds.
     known = [metric for metric in metrics if any(one.has(metric) for one in series.values())]
-    compared = {metric: _compared(held, baseline, metric, paired, alike) for metric in known}
     return [
         _arm(
             arm,
-            {metric: found[place] for metric, found in compared.items()},
+            known,
             window,
             1 if starts is None else starts[place],
         )
@@ -106,13 +98,14 @@ def best_arms_of(
     arms: Sequence[Sequence[MeasuredRun]],
     series: Mapping[str, Series],
     metrics: Collection[str],
-    by: RunFigure | TargetCost = "final",
+    by: ComparedFigure = "final",
+    baseline: int | None = None,
     comparable: Sequence[bool] | None = None,
     names: Sequence[str] | None = None,
 ) -> BestArms | None:
-    """Return the arms, given by their runs, that may be the best by a figure of a metric: the only one of
-    `metrics`, or the most telling. `comparable` says which share data set and seeds with the first
-    one; None: as their settings say. `names` are those of the arms, if not those of their runs.
+    """Return the arms, given by their runs, that may be the best by a figure of a metric: the first of
+    `metrics`, or the most telling if they are all that there are. `comparable` says which share data set and seeds with the `baseline`, or
+    the first one; None: as their settings say. `names` are those of the arms, if not those of their runs.
 
     None for a cost of reaching a target: `fedq.results.targets.with_target` compares these.
 
@@ -121,18 +114,20 @@ def best_arms_of(
     known = [metric for metric in metrics if any(one.has(metric) for one in series.values())]
     if not known or by not in _FIGURES:
         return None
-    metric = known[0] if len(known) == 1 else summary.choose_headline(known)
+    metric = summary.choose_headline(known) if len(metrics) == len(metric_names()) else known[0]
     held = [[_Run(run, series.get(run.id)) for run in members] for members in arms]
     figures = [
         _by_seed([run for run in members if run.whole], partial(_FIGURES[by], metric=metric))
         for members in held
     ]
+    alike = comparable or have_data_of([members[0].settings for members in arms], baseline or 0)
     return best_arms(
         names or [members[0].arm_name for members in arms],
-        comparable_only(figures, comparable or have_data_of([members[0].settings for members in arms], 0)),
+        comparable_only(figures, alike),
         [[run.seed for run in members if run.diverged_round is not None] for members in arms],
         metric,
         by,
+        baseline,
     )
 
 
@@ -202,7 +197,7 @@ class _Run:
 _Figure = Callable[[_Run], float | None]
 
 
-def _arm(arm: Sequence[_Run], metrics: Mapping[str, MetricResult], window: Window, start: int) -> ArmResult:
+def _arm(arm: Sequence[_Run], metrics: Collection[str], window: Window, start: int) -> ArmResult:
     first, started = arm[0].record, [run for run in arm if run.series is not None]
     window = window._replace(first=max(window.first, start))
     curves = {
@@ -229,33 +224,16 @@ def _arm(arm: Sequence[_Run], metrics: Mapping[str, MetricResult], window: Windo
         megabytes_sent=_estimate(started, _Run.megabytes),
         seconds=_estimate(started, lambda run: run.record.seconds),
         simulated_seconds=_estimate(started, _Run.simulated_seconds),
-        metrics={metric: metrics[metric] for metric in measured},
+        metrics={metric: _metric(arm, metric) for metric in measured},
         curves=measured,
         curves_from=start,
     )
 
 
-def _compared(
-    arms: Sequence[Sequence[_Run]],
-    baseline: int,
-    metric: str,
-    paired: Sequence[bool] | None,
-    comparable: Sequence[bool],
-) -> list[MetricResult]:
-    """Return a metric of each arm, compared with the baseline."""
-    found: list[dict[str, Estimate | None]] = [{} for _ in arms]
-    for name, figure in _FIGURES.items():
-        by_seed = [_by_seed(arm, partial(figure, metric=metric)) for arm in arms]
-        whole = [
-            all(run.whole for run in arm) and len(values) == len(arm)
-            for arm, values in zip(arms, by_seed, strict=True)
-        ]
-        held = comparable_only(by_seed, comparable)
-        comparisons = significance.compare(held, baseline, whole, summary.better_of(metric), paired)
-        for fields, values, comparison in zip(found, by_seed, comparisons, strict=True):
-            fields[name] = estimate_mean(values)
-            fields[f"{name}_difference"] = None if comparison is None else make_difference(comparison)
-    return [MetricResult.model_validate(fields) for fields in found]
+def _metric(arm: Sequence[_Run], metric: str) -> MetricResult:
+    """Return the figures of a metric of an arm."""
+    found = {name: _estimate(arm, partial(figure, metric=metric)) for name, figure in _FIGURES.items()}
+    return MetricResult.model_validate(found)
 
 
 _FIGURES: Mapping[str, Callable[..., float | None]] = {
@@ -276,12 +254,6 @@ def comparable_only(
 ) -> list[Mapping[int, float]]:
     """Return the figures of each arm by seed, none of arms that are not comparable."""
     return [values if same else {} for values, same in zip(by_seed, comparable, strict=True)]
-
-
-def make_difference(comparison: significance.ArmComparison) -> Difference:
-    """Return a comparison as answered."""
-    tests = {name: value for name, value in comparison._asdict().items() if name != "difference"}
-    return Difference(**comparison.difference._asdict(), **tests)
 
 
 def _estimate(runs: Iterable[_Run], figure: _Figure) -> Estimate | None:

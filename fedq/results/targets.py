@@ -12,7 +12,7 @@ from fedcore.statistics import summary
 from fedcore.statistics.series import Series
 from fedq.results.best_arms import best_arms
 from fedq.results.curves import first_reaching, megabytes
-from fedq.results.frames import RunFigure, TargetCost
+from fedq.results.presentation import ComparedFigure, TargetCost
 from fedq.results.summaries import MeasuredRun, comparable_only, estimate_mean, has_ended, have_data_of
 from fedq.schemas import BestArms, Estimate, Results, Target, TargetResult
 
@@ -51,7 +51,8 @@ def with_target(
     arms: Sequence[Sequence[MeasuredRun]],
     series: Mapping[str, Series],
     target: Target,
-    by: RunFigure | TargetCost,
+    by: ComparedFigure,
+    baseline: int | None,
 ) -> Results:
     """Return the results with the cost of reaching the target for each arm, given by its runs, and with
     the arms that may be the best by the cost `by`, if it is one.
@@ -65,7 +66,7 @@ def with_target(
     ]
     changes: dict[str, Any] = {"target": target, "arms": told}
     if by in get_args(TargetCost):
-        changes["best_arms"] = _best([arm.name for arm in told], arms, costs, target, by)
+        changes["best_arms"] = _best([arm.name for arm in told], arms, costs, target, by, baseline)
     return results.model_copy(update=changes)
 
 
@@ -111,7 +112,8 @@ def _best(
     arms: Sequence[Sequence[MeasuredRun]],
     costs: Sequence[Mapping[str, Cost]],
     target: Target,
-    by: RunFigure | TargetCost,
+    by: ComparedFigure,
+    baseline: int | None,
 ) -> BestArms | None:
     """Return the arms that may be the best by a cost of the runs that have ended and were not stopped by a
     search; None if no run reached the target.
@@ -132,13 +134,14 @@ def _best(
     if not any(reached):
         return None
     figures, horizon = restricted(reached, unreached)
-    alike = have_data_of([arm[0].settings for arm in arms], 0)
+    alike = have_data_of([arm[0].settings for arm in arms], baseline or 0)
     return best_arms(
         names,
         comparable_only(figures, alike),
         diverged,
         target.metric,
         by,
+        baseline,
         target=target.value,
         horizon=horizon,
     )

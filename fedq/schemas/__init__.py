@@ -39,7 +39,7 @@ from fedq.schemas.reproductions import Reproduction as Reproduction
 from fedq.schemas.reproductions import ReproductionOutcome as ReproductionOutcome
 from fedq.schemas.reproductions import ResultsFile as ResultsFile
 from fedq.schemas.reproductions import RunDifference as RunDifference
-from fedq.schemas.results import ArmBesideBest as ArmBesideBest
+from fedq.schemas.results import ArmBesideOthers as ArmBesideOthers
 from fedq.schemas.results import ArmResult as ArmResult
 from fedq.schemas.results import ArmResults as ArmResults
 from fedq.schemas.results import ArmTheory as ArmTheory
@@ -49,7 +49,6 @@ from fedq.schemas.results import Claims as Claims
 from fedq.schemas.results import Comparison as Comparison
 from fedq.schemas.results import ComparisonResult as ComparisonResult
 from fedq.schemas.results import Curve as Curve
-from fedq.schemas.results import Difference as Difference
 from fedq.schemas.results import Estimate as Estimate
 from fedq.schemas.results import Law as Law
 from fedq.schemas.results import Member as Member

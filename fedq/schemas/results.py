@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from fedcore.platform.status import Status
-from fedcore.statistics.best_set import BestVerdict
-from fedcore.statistics.significance import Conclusion
-from fedq.results.frames import Frame, RunFigure, Table, TargetCost, columns_of, list_lines
+from fedcore.statistics.best_set import ArmVerdict
+from fedq.results.frames import Frame, Table, columns_of, list_lines
 from fedq.results.html import results_html
-from fedq.results.presentation import comparison_text
+from fedq.results.presentation import ComparedFigure, comparison_text
 from fedq.schemas.base import (
     ArmName,
     Departures,
@@ -47,27 +46,6 @@ class Estimate(Schema):
     """Upper end of the interval."""
 
 
-class Difference(Estimate):
-    """Difference between an arm and the baseline, paired by seed, with tests of significance."""
-
-    p: float | None = Field(examples=[0.012])
-    """Two-sided p-value of the paired t-test; null for fewer than 3 pairs, or if the difference is
-    the same for every seed.
-    """
-    p_adjusted: float | None = Field(examples=[0.024])
-    """The p-value with Holm's correction for the number of arms compared with the baseline."""
-    p_signed_rank: float | None = Field(examples=[0.25])
-    """Two-sided p-value of Wilcoxon's signed-rank test, exact up to 50 pairs, not corrected. It
-    does not assume a normal distribution, and cannot fall below 0.05 with fewer than 6 pairs.
-    """
-    verdict: Conclusion
-    """`better`, `worse`, or `different` for a metric without a direction, if `p_adjusted` is below
-    the `level`; else `unclear`. No conclusion is drawn from fewer than 3 pairs (`too_few_seeds`),
-    if the difference is the same for all seeds (`same_for_all`), or while a run of either arm is
-    unfinished, failed, diverged or was stopped at a rung (`incomplete`).
-    """
-
-
 class MetricResult(Schema):
     """One metric of one arm; a statistic is null if no run has a value."""
 
@@ -83,34 +61,27 @@ class MetricResult(Schema):
     """Area under each run's curve divided by the number of rounds, i.e. its mean from the first to
     the last evaluated round with linear interpolation. Diverged runs have none.
     """
-    best_difference: Difference | None
-    """Difference of `best` from the baseline; null for the baseline itself, or if no seed has both
-    values.
-    """
-    final_difference: Difference | None
-    """Difference of `final` from the baseline; null for the baseline itself, or if no seed has both
-    values.
-    """
-    area_difference: Difference | None = None
-    """Difference of `area` from the baseline; null for the baseline itself, or if no seed has both
-    values.
-    """
 
 
-class ArmBesideBest(Schema):
-    """An arm beside the best of the others."""
+class ArmBesideOthers(Schema):
+    """An arm beside the best of the others, or beside the baseline if there is one."""
 
     seeds: int = Field(examples=[3])
     """Seeds for which the arm has a figure, or has diverged."""
     diverged: int = Field(examples=[0])
     """Of these, the seeds in which it diverged."""
-    verdict: BestVerdict
+    verdict: ArmVerdict | None
     """`best`: better than all others; `among_best`: it may be the best, or equal to it; `worse`: another
-    arm is better; `diverged`: in a seed or more, and so not in the set; `too_few_seeds`; `not_compared`:
-    it has fewer than two seeds in common with others, or was stopped by a search.
+    arm is better; beside a baseline `better`, `worse`, or `unclear`, and null for the baseline itself;
+    `diverged`: in a seed or more, and so not in the set; `too_few_seeds`; `not_compared`: it has fewer
+    than two seeds in common with others, was stopped by a search, or has other data.
     """
+    words: str = Field(examples=["may be best"])
+    """The verdict in words."""
     difference: float | None = Field(examples=[0.013])
-    """Difference from the best of the others, in the unit of the metric; null without a comparison."""
+    """Difference from the best of the others, or from the baseline, in the unit of the metric; null without
+    a comparison.
+    """
     low: float | None = Field(examples=[-0.004])
     """Lower end of its interval. The intervals of all arms cover together, and the verdicts are their
     signs.
@@ -125,14 +96,16 @@ class BestArms(Schema):
     """
 
     metric: MetricName
-    """The metric: that of the target, the one asked for, or the main one of the experiment."""
-    by: RunFigure | TargetCost = "final"
+    """The metric: that of the target, the first that was asked for, or the main one of the experiment."""
+    by: ComparedFigure = "final"
     """The figure: a run's `final` value, its `best`, its mean over the rounds (`area`), or what it spent
     until it reached the target (`rounds`, `megabytes`, `simulated_seconds`).
     """
     arms: list[int] = Field(examples=[[0, 3]])
     """Positions in `arms` of the results of those that may be the best; empty with too few seeds."""
-    beside: list[ArmBesideBest]
+    baseline: int | None = None
+    """Position of the arm that the others are beside; null: each is beside the best of the others."""
+    beside: list[ArmBesideOthers]
     """Each arm beside the best of the others, in the order of the arms."""
     seeds: int = Field(examples=[3])
     """Seeds that at least two arms have."""
@@ -259,10 +232,6 @@ class ArmResults(Schema):
     """Display name."""
     confidence: float = Field(examples=[0.95])
     """Confidence level of the intervals."""
-    level: float = Field(examples=[0.05])
-    """Significance level for corrected p-values."""
-    baseline: int = Field(examples=[0])
-    """Index of the baseline arm."""
     target: Target | None = None
     """Target of `to_target`; null without a target."""
     parameters: dict[str, Any] = Field(default_factory=dict)
@@ -278,8 +247,9 @@ class ArmResults(Schema):
 
     @property
     def summary(self) -> "Frame":
-        """One row per statistic: arm, metric, figure (`best`, `final`, their differences from the
-        baseline), mean, std, confidence interval and tests, and the settings of the arm.
+        """One row per statistic: arm, metric, figure (`best`, `final`, `area`, and for the figure that arms
+        are compared by the difference, with its verdict), mean, std and interval, and the settings of the
+        arm.
         """
         return _frame(self, "summary")
 
@@ -341,9 +311,8 @@ class Member(Schema):
     arm: int
     """Index of the arm in its experiment."""
     paired: bool
-    """True if differences from the baseline are paired by seed: both arms share seeds, and equal
-    seeds mean equal data, clients and draws. Otherwise, the arms are compared as independent
-    samples by Welch's t-test.
+    """True if it shares seeds with the baseline, or the first arm, and equal seeds mean equal data, clients
+    and draws. Other arms are not compared.
     """
 
 
@@ -358,8 +327,8 @@ class Comparison(ArmResults):
     """
     members: list[Member]
     """Origin of each arm."""
-    pairing: str = Field(examples=["Differences are paired by seed."])
-    """Description of how differences are computed."""
+    pairing: str = Field(examples=["All arms are compared, seed by seed."])
+    """Which arms are compared."""
 
 
 class Law(Schema):

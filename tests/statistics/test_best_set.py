@@ -11,9 +11,10 @@ from hypothesis.extra.numpy import arrays
 
 from fedcore.lazy import LazyModule
 from fedcore.statistics.best_set import (
-    BesideBest,
+    LEVEL,
+    ArmBeside,
+    ArmVerdict,
     BestSet,
-    BestVerdict,
     ComparisonScale,
     _comparable,
     _critical,
@@ -24,7 +25,6 @@ from fedcore.statistics.best_set import (
     _shrink,
     find_best_arms,
 )
-from fedcore.statistics.significance import LEVEL, Conclusion
 
 stats: Any = LazyModule("scipy.stats")
 HALF = sqrt(0.5)
@@ -45,7 +45,7 @@ def draw(arms: int, seeds: int, key: int = 0, means: Any = 0.0) -> Any:
     return effects + generator.normal(size=(arms, seeds))
 
 
-def verdicts(found: BestSet) -> list[BestVerdict]:
+def verdicts(found: BestSet) -> list[ArmVerdict | None]:
     return [one.verdict for one in found.beside]
 
 
@@ -159,7 +159,6 @@ def test_variances_that_agree_are_pooled_as_hsu_does() -> None:
     found = find(square + means[:, None] + np.arange(5.0))
     error = sqrt(2 * 5 * (deviations @ deviations) / 16 / 5)
     reach = _quantile((HALF,) * 4, 16, two_sided=False) * error
-    assert {one.df for one in found.beside} == {16}
     member = means > 4.5 - reach
     assert [*found.arms] == np.flatnonzero(member).tolist() == [3, 4]
     high = np.maximum(0, means - [4.5, 4.5, 4.5, 4.5, 3.0] + reach)
@@ -176,12 +175,11 @@ def test_two_arms_are_compared_by_the_paired_test(key: int) -> None:
     found = find(table, control=0)
     assert (found.arms == (1,)) == (stats.ttest_rel(*table, alternative="less").pvalue < LEVEL)
     expected = stats.ttest_rel(table[1], table[0]).confidence_interval(1 - LEVEL)
-    assert found.control[0] is None
-    assert found.control[1] is not None
-    assert found.control[1][:3] == pytest.approx(
+    assert found.control[0] == ArmBeside(5, 0, None)
+    assert found.control[1][3:] == pytest.approx(
         ((table[1] - table[0]).mean(), expected.low, expected.high), rel=1e-6
     )
-    assert (found.control[1].verdict is Conclusion.BETTER) == (expected.low > 0)
+    assert (found.control[1].verdict is ArmVerdict.BETTER) == (expected.low > 0)
 
 
 def test_seeds_that_only_one_of_two_arms_has_change_nothing() -> None:
@@ -207,10 +205,10 @@ def test_intervals_and_verdicts_agree(table: Any) -> None:
         assert one.difference is not None
         assert one.low <= 0 <= one.high
         assert one.low - 1e-9 <= one.difference <= one.high + 1e-9
-        assert (one.verdict is BestVerdict.WORSE) == (arm not in found.arms)
-        assert (one.verdict is BestVerdict.BEST) == (found.arms == (arm,))
-        assert (one.verdict is BestVerdict.WORSE) == (one.low < 0 == one.high)
-        assert (one.verdict is BestVerdict.BEST) == (one.low == 0 < one.high)
+        assert (one.verdict is ArmVerdict.WORSE) == (arm not in found.arms)
+        assert (one.verdict is ArmVerdict.BEST) == (found.arms == (arm,))
+        assert (one.verdict is ArmVerdict.WORSE) == (one.low < 0 == one.high)
+        assert (one.verdict is ArmVerdict.BEST) == (one.low == 0 < one.high)
     assert int(table.mean(1).argmax()) in found.arms
 
 
@@ -293,9 +291,9 @@ def test_missing_cells_change_nothing_where_effects_add_exactly() -> None:
     assert [one.difference for one in found.beside] == pytest.approx([-3, 0, -1.5, 0])
     assert ends(found) == pytest.approx(np.array([[-3, 0], [0, 0], [-1.5, 0], [0, 0]]), abs=1e-9)
     assert verdicts(found) == [
-        BestVerdict.WORSE, BestVerdict.AMONG_BEST, BestVerdict.WORSE, BestVerdict.AMONG_BEST
+        ArmVerdict.WORSE, ArmVerdict.AMONG_BEST, ArmVerdict.WORSE, ArmVerdict.AMONG_BEST
     ]  # fmt: skip
-    assert find(table[:3]).beside[1].verdict is BestVerdict.BEST
+    assert find(table[:3]).beside[1].verdict is ArmVerdict.BEST
 
 
 def test_with_missing_cells_comparisons_correlate_nearly_by_one_factor() -> None:
@@ -318,30 +316,56 @@ def test_with_missing_cells_comparisons_correlate_nearly_by_one_factor() -> None
         assert law.cdf(np.full(5, c)) == pytest.approx(1 - LEVEL, abs=3e-3)
 
 
+@given(
+    table=arrays(float, (4, 4), elements=st.floats(-10, 10, width=16)),
+    control=st.integers(0, 3),
+    higher=st.booleans(),
+)
+def test_verdicts_beside_a_control_are_the_signs_of_their_intervals(
+    table: Any, control: int, higher: bool
+) -> None:
+    """Negated figures of which less is better have the same verdicts."""
+    for one in find(table, higher_is_better=higher, control=control).control:
+        if one.verdict is None:
+            continue
+        assert one.low is not None
+        assert one.high is not None
+        above, below = one.low > 0, one.high < 0
+        better, worse = (above, below) if higher else (below, above)
+        signs = {ArmVerdict.BETTER: better, ArmVerdict.WORSE: worse}
+        assert signs.get(one.verdict, not better and not worse)
+        assert one.low <= (one.difference or 0.0) <= one.high
+    mirrored = find(-table, higher_is_better=not higher, control=control).control
+    found = find(table, higher_is_better=higher, control=control).control
+    assert [one.verdict for one in mirrored] == [one.verdict for one in found]
+
+
 def test_a_diverged_arm_is_named_and_not_compared() -> None:
     table = draw(4, 5, 1, (0.0, 0.0, 0.0, 50.0))
     found = find(table, diverged=[(), (), (), (2,)], control=0)
-    assert found.beside[3] == BesideBest(5, 1, BestVerdict.DIVERGED)
-    assert found.control[3] is None
+    assert found.beside[3] == ArmBeside(5, 1, ArmVerdict.DIVERGED)
+    assert found.control[3] == ArmBeside(5, 1, ArmVerdict.DIVERGED)
     assert 3 not in found.arms
     assert found.beside[:3] == find(table[:3]).beside
     infinite = [dict(enumerate(row.tolist())) for row in table]
     infinite[3][2] = inf
-    assert find_best_arms(infinite, higher_is_better=True).beside[3] == BesideBest(5, 1, BestVerdict.DIVERGED)
+    assert find_best_arms(infinite, higher_is_better=True).beside[3] == ArmBeside(5, 1, ArmVerdict.DIVERGED)
 
 
 def test_the_one_arm_that_did_not_diverge_is_left() -> None:
     found = find(draw(3, 4), diverged=[(1,), (), (0, 1, 2, 3)])
     assert found.arms == (1,)
-    assert verdicts(found) == [BestVerdict.DIVERGED, BestVerdict.NOT_COMPARED, BestVerdict.DIVERGED]
+    assert verdicts(found) == [ArmVerdict.DIVERGED, ArmVerdict.NOT_COMPARED, ArmVerdict.DIVERGED]
     assert not found.too_few_seeds
 
 
 @pytest.mark.parametrize(("arms", "seeds"), [(2, 1), (5, 1), (2, 2), (5, 2), (2, 3)])
 def test_too_few_seeds_conclude_nothing(arms: int, seeds: int) -> None:
     found = find(draw(arms, seeds, means=np.arange(arms) * 100.0), control=0)
-    assert (found.too_few_seeds, found.arms, set(found.control)) == (True, (), {None})
-    assert set(verdicts(found)) == {BestVerdict.TOO_FEW_SEEDS}
+    assert (found.too_few_seeds, found.arms) == (True, ())
+    assert [one.verdict for one in found.control] == [None, *[ArmVerdict.TOO_FEW_SEEDS] * (arms - 1)]
+    assert all(one.difference is None for one in found.control)
+    assert set(verdicts(found)) == {ArmVerdict.TOO_FEW_SEEDS}
     assert all(one.low is one.high is None for one in found.beside)
     assert (found.seeds_to_decide is None) == (seeds == 1)
 
@@ -358,7 +382,7 @@ def test_arms_without_enough_in_common_are_not_compared() -> None:
     table[3, 0] = 100.0
     table[4:, 4:] = draw(2, 3)
     found = find(table)
-    assert verdicts(found)[3:] == [BestVerdict.NOT_COMPARED] * 3
+    assert verdicts(found)[3:] == [ArmVerdict.NOT_COMPARED] * 3
     assert found.beside[:3] == find(table[:3, :4]).beside
     assert (found.seeds, found.beside[3].seeds) == (4, 1)
     rows, kept = _comparable(table)
@@ -368,7 +392,9 @@ def test_arms_without_enough_in_common_are_not_compared() -> None:
 @pytest.mark.parametrize("figures", [[], [{}], [{}, {}], [{0: 1.0}], [{0: 1.0}, {}]])
 def test_nothing_to_compare_has_no_comparisons(figures: list[dict[int, float]]) -> None:
     found = find_best_arms(figures, higher_is_better=True)
-    assert len(found.beside) == len(found.control) == len(figures)
+    assert (len(found.beside), found.control) == (len(figures), ())
+    beside = find_best_arms(figures, higher_is_better=True, control=0).control if figures else ()
+    assert [one.difference for one in beside] == [None] * len(figures)
     assert found.arms == tuple(arm for arm, by_seed in enumerate(figures) if by_seed)
 
 

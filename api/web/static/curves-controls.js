@@ -5,7 +5,9 @@ import { remember, viewed, viewedAll } from "./view.js";
 
 /** @import { View } from "./chart.js" */
 /** @import { Places } from "./closer.js" */
-/** @import { FigureName } from "./results-table.js" */
+
+/** Figures of a metric; the others are costs of reaching a target. */
+const MEASURED = new Set(["final", "best", "area"]);
 
 /**
  * @typedef {object} Fields
@@ -131,7 +133,7 @@ export class Controls {
 
   /** The figure that the table compares arms by. */
   get figure() {
-    return /** @type {FigureName} */ (this.fields.figure.value);
+    return this.fields.figure.value;
   }
 
   /** The metrics that are drawn, first the one of the table. */
@@ -150,8 +152,8 @@ export class Controls {
     target.disabled = !known;
     const value =
       known && target.value !== "" ? Number(target.value) / (isShare(this.metric) ? 100 : 1) : null;
-    find(figure, "[value=target]", HTMLOptionElement).disabled = value === null;
-    if (value === null && figure.value === "target") figure.value = "final";
+    for (const option of figure.options) option.disabled = value === null && !MEASURED.has(option.value);
+    if (figure.selectedOptions[0]?.disabled) figure.value = "final";
     return value;
   }
 

@@ -56,6 +56,7 @@ export class ResultsSource {
       if (controls.baseline !== null) address.searchParams.set("baseline", controls.baseline);
       const target = controls.target();
       if (target !== null) address.searchParams.set("target", `${controls.metric}:${target}`);
+      address.searchParams.set("by", controls.figure);
       controls.remember();
       const before = live ? this.#extensible() : null;
       if (before) address.searchParams.set("since", before.position);

@@ -8,7 +8,7 @@ import { fillPoints } from "./curves-points.js";
 import { ENDED, ResultsSource } from "./curves-results.js";
 import { formulas, lawOf } from "./curves-theory.js";
 import { find, h } from "./elements.js";
-import { bestOthers, explanation, fillTable, format, isShare } from "./results-table.js";
+import { comparisonOf, explanation, fillTable, format, isShare } from "./results-table.js";
 import { call, tell, wordsOf } from "./service.js";
 
 /** @import { AnyResults, ArmResult, Theory } from "../types/answers" */
@@ -72,10 +72,7 @@ class Curves {
     for (const field of [fields.x, fields.logx, fields.logy]) field.addEventListener("change", drawAnew);
     for (const field of [fields.band, fields.best, fields.smooth, fields.find])
       field.addEventListener("input", draw);
-    fields.figure.addEventListener("change", () => {
-      controls.remember();
-      this.table();
-    });
+    fields.figure.addEventListener("change", () => source.load());
     controls.form.addEventListener("submit", (event) => event.preventDefault());
     find(root, "[data-reset]").addEventListener("click", () => this.zoomTo(null));
     this.points.addEventListener("toggle", () => this.table());
@@ -290,18 +287,17 @@ class Curves {
     const { controls, root } = this;
     const { results } = this.source;
     if (!results) return;
-    const { figure, metric } = controls;
-    const beside = controls.baseline === null ? bestOthers(results, metric, figure) : null;
+    const { metric } = controls;
+    const compared = comparisonOf(results, metric);
     fillTable(
       find(root, "table.results", HTMLTableElement),
       results,
       metric,
-      figure,
       controls.better[metric],
-      beside,
+      compared,
     );
-    find(root, ".conclusion").textContent = beside?.says ?? "";
-    find(root, ".explained").textContent = explanation(results, metric, figure, beside);
+    find(root, ".conclusion").textContent = compared?.says ?? "";
+    find(root, ".explained").textContent = explanation(results, compared);
     if (!this.points.open) return;
     const visible = results.arms.filter((arm, key) => this.legend.isVisible(arm, key));
     fillPoints(find(this.points, "table"), visible, controls.shown());

@@ -2,31 +2,20 @@
 import { exponential } from "./axes.js";
 import { h } from "./elements.js";
 
-/** @import { AnyResults, ArmBesideBest, ArmResult, BestArms, Difference, Estimate } from "../types/answers" */
+/** @import { AnyResults, ArmBesideOthers, ArmResult, BestArms, Estimate } from "../types/answers" */
 /** @typedef {"best" | "final" | "area"} MetricFigure */
-/** @typedef {MetricFigure | "target"} FigureName what arms are compared by */
 
-/** @type {Record<string, [string, string]>} */
-const VERDICTS = {
-  better: ["▲", "better"],
-  worse: ["▼", "worse"],
-  different: ["◆", "different"],
-  unclear: ["", "unclear"],
-  too_few_seeds: ["", "too few seeds"],
-  same_for_all: ["", "same for every seed"],
-  incomplete: ["", "incomplete"],
-};
-/** @type {Record<string, [string, string]>} */
-const BESIDE_BEST = {
-  best: ["▲", "best"],
-  among_best: ["", "may be best"],
-  worse: ["", "worse"],
-  too_few_seeds: ["", "too few seeds"],
-  not_compared: ["", "not compared"],
-  diverged: ["", "diverged"],
-};
+/** @type {Record<string, string>} marks of verdicts that are conclusions */
+const MARKS = { best: "▲", better: "▲" };
 /** @type {Record<MetricFigure, string>} */
 const FIGURES = { best: "Best", final: "Final", area: "Mean over rounds" };
+/** @type {Record<string, string>} what arms are compared by */
+const COMPARED = {
+  ...FIGURES,
+  rounds: "Rounds to target",
+  megabytes: "MB to target",
+  simulated_seconds: "Simulated s to target",
+};
 /** @type {MetricFigure[]} */
 const NAMES = ["best", "final", "area"];
 export const ABSENT = "–";
@@ -84,52 +73,34 @@ function best(arms, direction, read) {
 }
 
 /**
- * What an arm has beside the baseline: of a figure of the metric, or of the rounds to the target, which are no values of it.
- * @param {ArmResult} arm
- * @param {FigureName} figure
- * @param {string} metric
- * @returns {Difference | null | undefined}
- */
-function differenceOf(arm, figure, metric) {
-  return figure === "target"
-    ? arm.to_target?.rounds_difference
-    : arm.metrics[metric]?.[`${figure}_difference`];
-}
-
-/**
- * The arms beside the best of the others; null where the service has not compared them in this figure.
+ * The comparison of the arms in this metric; null where the service has made none.
  * @param {AnyResults} results
  * @param {string} metric
- * @param {FigureName} figure
  */
-export function bestOthers({ best_arms: found }, metric, figure) {
-  return found && found.metric === metric && figure === "final" ? found : null;
-}
+export const comparisonOf = ({ best_arms: found }, metric) => (found?.metric === metric ? found : null);
 
 /**
- * Difference and verdict of an arm beside the best of the others.
- * @param {ArmBesideBest} one
- * @param {string} metric
+ * Difference and verdict of an arm beside the best of the others, or beside the baseline.
+ * @param {ArmBesideOthers} one
+ * @param {BestArms} compared
  */
-function besideBestCells(one, metric) {
-  const { difference, low, high } = one;
-  const range =
-    typeof low === "number" && typeof high === "number"
-      ? ` [${low ? signed(low, metric) : 0}, ${high ? signed(high, metric) : 0}]`
-      : "";
-  const [mark, words] = BESIDE_BEST[one.verdict] ?? ["", one.verdict];
-  const seeds = one.verdict === "diverged" ? ` in ${one.diverged} of ${one.seeds} seeds` : "";
+function besideCells(one, compared) {
+  const { difference, low, high, verdict } = one;
+  /** @param {number} value */
+  const words = (value) => {
+    if (value === 0) return "0";
+    return compared.by in FIGURES ? signed(value, compared.metric) : (value > 0 ? "+" : "") + rounds(value);
+  };
+  const range = typeof low === "number" && typeof high === "number" ? ` [${words(low)}, ${words(high)}]` : "";
+  const worse = verdict === "worse" && typeof compared.baseline === "number" ? "▼" : undefined;
+  const mark = worse ?? MARKS[verdict ?? ""];
   return [
+    h("td", { class: "number" }, typeof difference === "number" ? words(difference) + range : ABSENT),
     h(
       "td",
-      { class: "number" },
-      typeof difference === "number" ? signed(difference, metric) + range : ABSENT,
-    ),
-    h(
-      "td",
-      { class: mark ? "verdict" : "verdict muted", "data-verdict": mark ? one.verdict : null },
+      { class: mark ? "verdict" : "verdict muted", "data-verdict": mark ? verdict : null },
       mark ? h("span", { "aria-hidden": "true" }, `${mark} `) : null,
-      words + seeds,
+      one.words,
     ),
   ];
 }
@@ -140,12 +111,13 @@ const rounds = (value) => value.toLocaleString("en", { maximumFractionDigits: 1 
 /** @param {ArmResult} arm */
 function targetCells({ to_target: found }) {
   const missed = found && found.reached < found.runs ? ` (${found.reached} of ${found.runs})` : "";
+  const bound = found?.rounds && found.reached < found.rounds.n ? "≥ " : "";
   const words = found?.rounds
     ? rounds(found.rounds.mean) + (found.rounds.std === null ? "" : ` ± ${rounds(found.rounds.std)}`)
     : ABSENT;
   return [
-    h("td", { class: "number" }, words + missed),
-    h("td", { class: "number" }, amount(found?.megabytes)),
+    h("td", { class: "number" }, bound + words + missed),
+    h("td", { class: "number" }, bound + amount(found?.megabytes)),
   ];
 }
 
@@ -162,43 +134,6 @@ function figureCell(arm, figure, metric, least) {
   return h("td", { class: "number" }, leads ? h("strong", { title: "best" }, text) : text);
 }
 
-/**
- * @param {ArmResult} arm
- * @param {FigureName} figure
- * @param {string} metric
- */
-function differenceCell(arm, figure, metric) {
-  const difference = differenceOf(arm, figure, metric);
-  if (!difference) return h("td", { class: "number muted" }, ABSENT);
-  const words = (/** @type {number} */ value) =>
-    figure === "target" ? (value > 0 ? "+" : "") + rounds(value) : signed(value, metric);
-  const { low, high } = difference;
-  const range = low === null || high === null ? "" : ` [${words(low)}, ${words(high)}]`;
-  return h("td", { class: "number" }, words(difference.mean) + range);
-}
-
-/**
- * @param {ArmResult} arm
- * @param {FigureName} figure
- * @param {string} metric
- */
-function verdictCell(arm, figure, metric) {
-  const difference = differenceOf(arm, figure, metric);
-  if (!difference) return h("td", { class: "muted" }, ABSENT);
-  const [mark, words] = VERDICTS[difference.verdict] ?? ["", difference.verdict];
-  // A p-value of what may be a chosen part says nothing.
-  const p =
-    difference.p_adjusted === null || difference.verdict === "incomplete"
-      ? ""
-      : ` (p ${Number(difference.p_adjusted.toPrecision(2))})`;
-  return h(
-    "td",
-    { class: mark ? "verdict" : "verdict muted", "data-verdict": difference.verdict },
-    mark ? h("span", { "aria-hidden": "true" }, `${mark} `) : null,
-    words + p,
-  );
-}
-
 /** @param {ArmResult} arm */
 function remark(arm) {
   const total = Object.values(arm.runs).reduce((sum, count) => sum + count, 0);
@@ -212,20 +147,19 @@ function remark(arm) {
 
 /**
  * @param {AnyResults} results
- * @param {ArmResult} arm
- * @param {FigureName} figure
+ * @param {number} at place of the arm
  * @param {string} metric
  * @param {Record<MetricFigure, number | undefined>} leads
- * @param {ArmBesideBest | undefined} beside
+ * @param {BestArms | null} compared
  */
-function row(results, arm, figure, metric, leads, beside) {
+function row(results, at, metric, leads, compared) {
   const timed = results.arms.some((one) => one.simulated_seconds !== null);
+  const arm = /** @type {ArmResult} */ (results.arms[at]);
+  const one = compared?.beside[at];
   const cells = [
     ...NAMES.map((name) => figureCell(arm, name, metric, leads[name])),
     ...(results.target ? targetCells(arm) : []),
-    ...(beside
-      ? besideBestCells(beside, metric)
-      : [differenceCell(arm, figure, metric), verdictCell(arm, figure, metric)]),
+    ...(compared && one ? besideCells(one, compared) : []),
     h("td", { class: "number" }, amount(arm.megabytes_sent)),
   ];
   if (timed) cells.push(h("td", { class: "number" }, amount(arm.simulated_seconds)));
@@ -233,25 +167,19 @@ function row(results, arm, figure, metric, leads, beside) {
     h("td", { class: "number" }, String(arm.seeds.length)),
     h("td", { class: "muted" }, remark(arm)),
   );
-  const baseline = !beside && results.arms.length > 1 && arm === results.arms[results.baseline];
-  return h(
-    "tr",
-    {},
-    h("th", { scope: "row" }, arm.name, baseline ? h("span", { class: "muted" }, " (baseline)") : null),
-    ...cells,
-  );
+  const baseline = at === compared?.baseline ? h("span", { class: "muted" }, " (baseline)") : null;
+  return h("tr", {}, h("th", { scope: "row" }, arm.name, baseline), ...cells);
 }
 
 /**
- * Fill `table` with the arms of `results` in one metric; differences are of `figure`; `direction` is `max`, `min` or undefined.
+ * Fill `table` with the arms of `results` in one metric; `direction` is `max`, `min` or undefined.
  * @param {HTMLTableElement} table
  * @param {AnyResults} results
  * @param {string} metric
- * @param {FigureName} figure
  * @param {string | undefined} direction
- * @param {BestArms | null} beside
+ * @param {BestArms | null} compared
  */
-export function fillTable(table, results, metric, figure, direction, beside) {
+export function fillTable(table, results, metric, direction, compared) {
   const unit = isShare(metric) ? ", %" : "";
   const timed = results.arms.some((arm) => arm.simulated_seconds !== null);
   const toTarget = results.target ? ["Rounds to target", "MB to target"] : [];
@@ -259,8 +187,12 @@ export function fillTable(table, results, metric, figure, direction, beside) {
     "Arm",
     ...Object.values(FIGURES).map((words) => words + unit),
     ...toTarget,
-    `${figure === "target" ? "Rounds to target" : FIGURES[figure]} − ${beside ? "best other" : "baseline"} [${100 * results.confidence} % CI]`,
-    "Verdict",
+    ...(compared
+      ? [
+          `${COMPARED[compared.by]} − ${typeof compared.baseline === "number" ? "baseline" : "best other"} [${100 * results.confidence} % CI]`,
+          "Verdict",
+        ]
+      : []),
     "MB sent",
     ...(timed ? ["Simulated s"] : []),
     "Seeds",
@@ -292,33 +224,25 @@ export function fillTable(table, results, metric, figure, direction, beside) {
         ),
       ),
     ),
-    h(
-      "tbody",
-      {},
-      ...results.arms.map((arm, at) => row(results, arm, figure, metric, leads, beside?.beside[at])),
-    ),
+    h("tbody", {}, ...results.arms.map((_, at) => row(results, at, metric, leads, compared))),
   );
 }
 
 /**
- * What the marks of the table mean, which is filled with a figure of a metric.
+ * What the table shows.
  * @param {AnyResults} results
- * @param {string} metric
- * @param {FigureName} figure
- * @param {BestArms | null} beside
+ * @param {BestArms | null} compared
  */
-export function explanation(results, metric, figure, beside) {
-  const tested = results.arms.filter(
-    (arm) => (differenceOf(arm, figure, metric)?.p_adjusted ?? null) !== null,
-  ).length;
+export function explanation(results, compared) {
   const data = results.data_sources?.length ? ` Data: ${results.data_sources.join(", ")}.` : "";
   const isPrivate = [results, ...results.arms].some((known) => "privacy.kind" in (known.parameters ?? {}));
   const uncovered = isPrivate ? " Measured without noise: not covered by epsilon." : "";
-  if (results.arms.length < 2) return `Mean ± sample standard deviation over seeds.${uncovered}${data}`;
-  const verdicts = tested
-    ? ` ▲ better and ▼ worse than the baseline: the p-value of the t-test, corrected by Holm for ${tested} ${tested > 1 ? "comparisons" : "comparison"}, is below ${results.level}.`
-    : "";
-  if (beside)
-    return `Mean ± sample standard deviation over seeds; the best in bold. Each arm is beside the best of the others, in intervals that hold for all arms together; “worse” is worse than some other arm.${uncovered}${data}`;
-  return `Mean ± sample standard deviation over seeds; the best in bold. ${results.pairing ?? "Differences are paired by seed."}${verdicts}${uncovered}${data}`;
+  const best = results.arms.length > 1 ? "; the best in bold" : "";
+  const others =
+    typeof compared?.baseline === "number"
+      ? " Each arm is beside the baseline"
+      : " Each arm is beside the best of the others, and “worse” is worse than some other arm";
+  const intervals = compared ? `${others}; the intervals hold for all arms together.` : "";
+  const pairing = results.pairing && compared ? ` ${results.pairing}` : "";
+  return `Mean ± sample standard deviation over seeds${best}.${intervals}${pairing}${uncovered}${data}`;
 }

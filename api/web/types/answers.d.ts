@@ -3,7 +3,7 @@ import type { components } from "./generated/service";
 
 type Schemas = components["schemas"];
 
-export type ArmBesideBest = Schemas["ArmBesideBest"];
+export type ArmBesideOthers = Schemas["ArmBesideOthers"];
 export type ArmPlan = Schemas["ArmPlan"];
 export type ArmResult = Schemas["ArmResult"];
 export type ArmTheory = Schemas["ArmTheory"];
@@ -11,7 +11,6 @@ export type BestArms = Schemas["BestArms"];
 export type Catalog = Schemas["Catalog"];
 export type Comparison = Schemas["Comparison"];
 export type Curve = Schemas["Curve"];
-export type Difference = Schemas["Difference"];
 export type Estimate = Schemas["Estimate"];
 export type Experiment = Schemas["Experiment"];
 export type Law = Schemas["Law"];

@@ -16,8 +16,8 @@ from fedq.errors import MissingPackageError
 from fedq.figures.style import Figure, FigureForm, FigureOptions, Horizontal
 from fedq.results import tables
 from fedq.results.confirmation import confirming_specification
-from fedq.results.frames import Frame, RunFigure, TargetCost
-from fedq.results.presentation import figure_file
+from fedq.results.frames import Frame
+from fedq.results.presentation import ComparedFigure, RunFigure, figure_file
 from fedq.results.tables import arms_of, rows_of
 from fedq.schemas import ArmRow, Comparison, Experiment, Page, Results, Run, Theory
 
@@ -44,17 +44,17 @@ class OutcomeCalls(ExperimentCalls):
         points: int | None = None,
         rounds: tuple[int, int] | None = None,
         target: str | None = None,
-        by: RunFigure | TargetCost | None = None,
+        by: ComparedFigure | None = None,
     ) -> Results:
         """Return the results, partial for unfinished runs.
 
         `.to_pandas()` and `.to_polars()` convert them to data frames.
 
-        `baseline` is an arm by name or index (default: the first), `metrics` selects metrics
-        (default: all). Curves have at most `points` points including extremes (default: 2,000),
-        over all rounds or between the two of `rounds`. A `target`, e.g. `test_accuracy:0.9`, adds
-        the cost of reaching it. `by` is the figure by which `best_arms` compares the arms: `final`,
-        `best`, `area`, or with a target `rounds` (then the default), `megabytes` or
+        `baseline` is an arm by name or index that the others are compared with (default: each with the
+        best of the others), `metrics` selects metrics (default: all). Curves have at most `points` points
+        including extremes (default: 2,000), over all rounds or between the two of `rounds`. A `target`,
+        e.g. `test_accuracy:0.9`, adds the cost of reaching it. `by` is the figure that arms are compared
+        by: `final`, `best`, `area`, or with a target `rounds` (then the default), `megabytes` or
         `simulated_seconds`.
         """
         params = drop_absent(
@@ -86,7 +86,7 @@ class OutcomeCalls(ExperimentCalls):
         self,
         arms: Sequence[str],
         *,
-        baseline: int = 0,
+        baseline: int | None = None,
         metrics: Sequence[str] | None = None,
         points: int | None = None,
         rounds: tuple[int, int] | None = None,
@@ -95,7 +95,7 @@ class OutcomeCalls(ExperimentCalls):
         """Arms of any experiments side by side: experiments by their ids, with all of their arms,
         or arms as `ID:INDEX` or `ID:NAME`.
 
-        `baseline` is the position of the baseline arm in the comparison; `metrics`, `points` and
+        `baseline` is the position of an arm that the others are compared with; `metrics`, `points` and
         `rounds` as for `results`, and `by` a figure without a target.
         """
         asked = drop_absent(

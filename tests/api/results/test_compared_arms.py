@@ -43,7 +43,8 @@ def test_a_whole_experiment_is_compared_as_in_its_results(http: httpx.Client, ro
         arm["parameters"] |= results["parameters"]
     assert found["arms"] == results["arms"]
     assert [(member["arm"], member["paired"]) for member in found["members"]] == [(0, True), (1, True)]
-    assert found["pairing"] == "Differences are paired by seed."
+    assert found["pairing"] == "All arms are compared, seed by seed."
+    assert found["best_arms"] == results["best_arms"]
 
 
 def test_arms_of_several_are_named_with_their_experiments_and_paired_where_conditions_agree(
@@ -64,9 +65,9 @@ def test_arms_of_several_are_named_with_their_experiments_and_paired_where_condi
         (two, 0, True),
         (other, 0, True),
     ]
-    assert found["baseline"] == 1
-    assert found["arms"][1]["metrics"]["train_loss"]["final_difference"] is None
-    assert found["arms"][2]["metrics"]["train_loss"]["final_difference"]["n"] == 3
+    assert found["best_arms"]["baseline"] == 1
+    assert [one["words"] for one in found["best_arms"]["beside"]][1] == "baseline"
+    assert found["best_arms"]["beside"][2]["difference"] is not None
 
 
 def test_the_arms_of_an_experiment_are_expanded_once(
@@ -99,29 +100,26 @@ def test_arms_that_share_no_chance_are_not_paired_and_it_is_said(
     two, other = _made(http, rows, TWO_ARMS, 6), _made(http, rows, OTHER | change, 3)
     found = http.get(PLACE, params={"arm": [two, other]}).json()
     assert [member["paired"] for member in found["members"]] == [True, True, False]
-    assert "independent samples (Welch's t-test)" in found["pairing"]
-    assert found["pairing"].endswith("another: scaffold.")
-    difference = found["arms"][2]["metrics"]["train_loss"]["final_difference"]
-    finals = [[arm["metrics"]["train_loss"]["final"]["mean"]][0] for arm in found["arms"]]
-    assert difference["mean"] == pytest.approx(finals[2] - finals[0])
-    assert difference["p_signed_rank"] is None
+    assert found["pairing"].endswith("and at least 3 seeds: another: scaffold.")
+    assert [one["words"] for one in found["best_arms"]["beside"]][2] == "not compared"
+    alone = http.get(PLACE, params={"arm": two}).json()["best_arms"]
+    assert found["best_arms"]["beside"][:2] == alone["beside"]
 
 
 def test_arms_with_other_data_are_shown_without_a_verdict(http: httpx.Client, rows: Database) -> None:
     data = {"kind": "quadratic", "generate": {"dim": 2, "clients": 3, "seed": 9}}
     two, other = _made(http, rows, TWO_ARMS, 6), _made(http, rows, OTHER | {"problem": {"dataset": data}}, 3)
     found = http.get(PLACE, params={"arm": [two, other]}).json()
-    figures = [arm["metrics"]["train_loss"] for arm in found["arms"]]
-    assert [one["final_difference"] is None for one in figures] == [True, False, True]
-    # Without the other experiment, Holm corrects as much.
-    assert figures[1] == http.get(PLACE, params={"arm": two}).json()["arms"][1]["metrics"]["train_loss"]
-    assert found["pairing"] == (
-        "Differences are paired by seed. No difference from the baseline is given for arms with another data"
-        " set: another: scaffold."
+    assert [one["words"] for one in found["best_arms"]["beside"]][2] == "not compared"
+    alone = http.get(PLACE, params={"arm": two}).json()["best_arms"]
+    assert found["best_arms"]["beside"][:2] == alone["beside"]
+    assert found["pairing"].endswith("another: scaffold.")
+    assert (
+        http.get(PLACE, params={"arm": [two, other], "baseline": 2}).json()["pairing"].startswith("No arms")
     )
     swept = TWO_ARMS | {"sweep": {"problem.dataset": [TWO_ARMS["problem"]["dataset"], data]}}
     results = http.get(f"/v1/experiments/{_made(http, rows, swept, 6)}/results").json()
-    assert [arm["metrics"]["train_loss"]["final_difference"] for arm in results["arms"]] == [None, None]
+    assert [one["difference"] for one in results["best_arms"]["beside"]] == [None, None]
 
 
 def test_experiments_of_one_name_are_told_apart_by_their_ids(http: httpx.Client, rows: Database) -> None:
@@ -132,8 +130,8 @@ def test_experiments_of_one_name_are_told_apart_by_their_ids(http: httpx.Client,
         f"another ({second}): scaffold",
     ]
     assert found["arms"][0]["curves"]["train_loss"]["rounds"] == [1, 3]
-    difference = found["arms"][1]["metrics"]["train_loss"]["final_difference"]
-    assert (difference["mean"], difference["verdict"]) == (0, "same_for_all")
+    assert found["best_arms"]["arms"] == [0, 1], "they are the same"
+    assert [one["difference"] for one in found["best_arms"]["beside"]] == [0, 0]
 
 
 def test_changes_since_a_position_complete_compared_curves(http: httpx.Client, rows: Database) -> None:

@@ -12,7 +12,6 @@ from scipy.integrate import trapezoid
 from fedcore.platform.store import Database
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.report import RoundReport
-from fedcore.statistics import significance
 from fedcore.statistics.best_set import ComparisonScale, find_best_arms
 from fedq.results.summaries import have_data_of
 from tests.builders.claims import claim, commit, end_run, end_runs, fail, report
@@ -78,35 +77,6 @@ def test_best_and_final_are_means_over_seeds_with_students_interval(
         _agrees(figures["final"], [curve[-1] for curve in accuracy])
 
 
-def test_differences_are_paired_by_seed_and_are_those_of_scipys_paired_test(
-    results: Document, runs: dict[tuple[int, int], Claim]
-) -> None:
-    first, second = ([_accuracy(runs[arm, seed], 2) for seed in range(SEEDS)] for arm in (0, 1))
-    difference = results["arms"][1]["metrics"]["test_accuracy"]["best_difference"]
-    interval = stats.ttest_rel(second, first).confidence_interval(0.95)
-    assert (difference["low"], difference["high"]) == pytest.approx((interval.low, interval.high))
-    assert difference["mean"] == pytest.approx(np.mean(second) - np.mean(first))
-    assert results["arms"][0]["metrics"]["test_accuracy"]["best_difference"] is None
-
-
-def test_differences_are_tested_and_the_tests_corrected_for_the_number_of_arms(
-    http: httpx.Client, rows: Database
-) -> None:
-    submit_over_http(http, TWO_ARMS | {"sweep": {"local.lr": [0.1, 0.05, 0.01]}})
-    held = end_runs(rows, _history, 3 * SEEDS)
-    arms = http.get(f"/v1/experiments/{held[0].experiment_id}/results").json()["arms"]
-    finals = [[_accuracy(one, ROUNDS) for one in held if one.arm == arm] for arm in (0, 1, 2)]
-    ps = [stats.ttest_rel(finals[arm], finals[0]).pvalue for arm in (1, 2)]
-    tested = [arms[arm]["metrics"]["test_accuracy"]["final_difference"] for arm in (1, 2)]
-    assert [one["p"] for one in tested] == pytest.approx(ps)
-    assert sorted(one["p_adjusted"] for one in tested) == pytest.approx(
-        sorted([2 * min(ps), max(2 * min(ps), *ps)])
-    )
-    assert [one["p_signed_rank"] for one in tested] == [
-        stats.wilcoxon(finals[arm], finals[0]).pvalue for arm in (1, 2)
-    ]
-
-
 def test_the_best_arms_are_those_of_the_final_values_of_runs_that_have_ended(
     http: httpx.Client, rows: Database
 ) -> None:
@@ -133,14 +103,30 @@ def test_any_arm_may_be_the_baseline_by_index_or_name(
 ) -> None:
     place = f"/v1/experiments/{runs[0, 0].experiment_id}/results"
     forth, back = http.get(place).json(), http.get(place, params={"baseline": baseline}).json()
-    assert (forth["baseline"], back["baseline"]) == (0, 1)
-    there, here = (
-        found["arms"][arm]["metrics"]["test_accuracy"]["final_difference"]
-        for found, arm in ((forth, 1), (back, 0))
-    )
-    assert here["mean"] == -there["mean"]
-    assert here["p"] == there["p"]
-    assert back["arms"][1]["metrics"]["test_accuracy"]["final_difference"] is None
+    assert (forth["best_arms"]["baseline"], back["best_arms"]["baseline"]) == (None, 1)
+    assert [one["words"] for one in back["best_arms"]["beside"]][1] == "baseline"
+    assert back["best_arms"]["arms"] == forth["best_arms"]["arms"]
+
+
+@pytest.mark.usefixtures("database_url")
+def test_differences_from_a_baseline_have_intervals_that_hold_together(
+    http: httpx.Client, rows: Database
+) -> None:
+    """They are those of the best set's control, of each figure of a run."""
+    submit_over_http(http, TWO_ARMS | {"sweep": {"local.lr": [0.1, 0.05, 0.01]}})
+    held = end_runs(rows, _history, 3 * SEEDS)
+    place = f"/v1/experiments/{held[0].experiment_id}/results"
+    finals = [{one.seed: _accuracy(one, ROUNDS) for one in held if one.arm == arm} for arm in (0, 1, 2)]
+    bests = [{one.seed: _accuracy(one, 2) for one in held if one.arm == arm} for arm in (0, 1, 2)]
+    for by, figures in (("final", finals), ("best", bests)):
+        asked = {"metric": "test_accuracy", "baseline": "2", "by": by}
+        answer = http.get(place, params=asked).json()["best_arms"]
+        expected = find_best_arms(figures, higher_is_better=True, scale=ComparisonScale.LOGIT, control=2)
+        assert (answer["by"], answer["arms"]) == (by, list(expected.arms))
+        for one, other in zip(answer["beside"], expected.control, strict=True):
+            assert one["verdict"] == other.verdict
+            for end in ("difference", "low", "high"):
+                assert one[end] == pytest.approx(getattr(other, end))
 
 
 @pytest.mark.parametrize(
@@ -171,10 +157,10 @@ def test_a_baseline_that_is_no_arm_is_refused_with_those_that_are(
     ]
 
 
-def test_nothing_is_concluded_while_runs_are_missing(http: httpx.Client, rows: Database) -> None:
-    """Of five arms, the last four: one run not done, one failed, one diverged, and one whose runs
-    all differ alike.
-    """
+def test_runs_that_are_missing_have_no_figure_and_arms_that_diverged_are_named(
+    http: httpx.Client, rows: Database
+) -> None:
+    """Of five arms: all done; one run not done, one failed, one diverged, and one worse for all alike."""
     made = submit_over_http(http, TWO_ARMS | {"sweep": {"local.lr": [0.5, 0.4, 0.3, 0.2, 0.1]}})
 
     def history(held: Claim) -> list[RoundReport]:
@@ -189,12 +175,12 @@ def test_nothing_is_concluded_while_runs_are_missing(http: httpx.Client, rows: D
             fail(rows, ended)
         elif place != (1, 2):
             end_run(rows, ended, diverged_round=1 if reports[-1].diverged else None)
-    arms = http.get(f"/v1/experiments/{made['id']}/results").json()["arms"]
-    verdicts = [arm["metrics"]["train_loss"]["final_difference"]["verdict"] for arm in arms[1:]]
-    assert verdicts == ["incomplete", "incomplete", "incomplete", "same_for_all"]
+    found = http.get(f"/v1/experiments/{made['id']}/results").json()["best_arms"]
+    assert [one["seeds"] for one in found["beside"]] == [3, 2, 2, 3, 3]
+    assert [one["verdict"] for one in found["beside"]] == ["best", "worse", "worse", "diverged", "worse"]
 
 
-def test_nothing_is_concluded_from_the_best_or_final_values_of_runs_that_diverged(
+def test_nothing_is_concluded_from_the_values_of_runs_that_diverged(
     http: httpx.Client, rows: Database
 ) -> None:
     """All seeds of the second arm look better at first, and each of their values is finite."""
@@ -206,11 +192,10 @@ def test_nothing_is_concluded_from_the_best_or_final_values_of_runs_that_diverge
         ended = commit(rows, held, [first, report(2, train_loss=last + held.seed, diverged=lost)])
         end_run(rows, ended, diverged_round=2 if lost else None)
     place = f"/v1/experiments/{made['id']}/results"
+    for by in ("final", "best", "area"):
+        found = http.get(place, params={"by": by, "metric": "train_loss"}).json()["best_arms"]
+        assert found["beside"][1]["words"] == "diverged in 3 of 3 seeds"
     second = http.get(place, params={"target": "train_loss:0.95"}).json()["arms"][1]
-    figures = second["metrics"]["train_loss"]
-    assert figures["best_difference"]["mean"] == pytest.approx(-0.5)
-    assert figures["best_difference"]["verdict"] == "incomplete"
-    assert figures["final_difference"]["verdict"] == "incomplete"
     assert (second["diverged"], second["to_target"]["reached"]) == (3, 3)
 
 
@@ -307,24 +292,6 @@ def test_a_curve_is_thinned_and_keeps_its_ends_and_its_spikes(http: httpx.Client
     assert curve["mean"] == [9.0 if round == 123 else 1.0 / round for round in curve["rounds"]]
 
 
-def test_metrics_that_no_run_has_are_not_compared(
-    http: httpx.Client, runs: dict[tuple[int, int], Claim], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of thousands of arms each would take tenths of seconds."""
-    compare, compared = significance.compare, 0
-
-    def counting(*given: Any) -> Any:
-        nonlocal compared
-        compared += 1
-        return compare(*given)
-
-    monkeypatch.setattr(significance, "compare", counting)
-    (held, *_) = runs.values()
-    results = http.get(f"/v1/experiments/{held.experiment_id}/results").json()
-    figures = ("best", "final", "area")
-    assert compared == len(figures) * len(results["arms"][0]["metrics"])
-
-
 def test_results_may_be_of_some_metrics_only(http: httpx.Client, results: Document) -> None:
     chosen = http.get(
         f"/v1/experiments/{results['experiment_id']}/results",
@@ -408,7 +375,7 @@ def test_the_area_of_one_value_is_that_value_and_of_a_run_that_diverged_there_is
     assert _results(http, rows, TINY, lambda _: history)["arms"][0]["metrics"]["train_loss"]["area"] is None
 
 
-def test_areas_are_compared_as_other_figures_are(
+def test_areas_are_estimated_as_other_figures_are(
     results: Document, runs: dict[tuple[int, int], Claim]
 ) -> None:
     areas = [
@@ -420,4 +387,3 @@ def test_areas_are_compared_as_other_figures_are(
     ]
     figures = results["arms"][1]["metrics"]["test_accuracy"]
     _agrees(figures["area"], areas[1])
-    assert figures["area_difference"]["p"] == pytest.approx(stats.ttest_rel(areas[1], areas[0]).pvalue)

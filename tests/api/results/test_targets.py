@@ -118,6 +118,7 @@ def test_the_target_is_in_tables_and_needs_no_other_metric(http: httpx.Client, r
     assert set(table[table["metric"] == "test_accuracy"].index) == {
         "reached_target",
         *(f"{cost}_to_target" for cost in ("rounds", "megabytes", "simulated_seconds", "seconds")),
+        "rounds_difference",
     }
     (share,) = table[table.index == "reached_target"][["n", "mean"]].to_numpy().tolist()
     assert share == pytest.approx([3, 2 / 3])

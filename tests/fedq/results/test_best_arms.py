@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fedcore.statistics.best_set import BestVerdict
+from fedcore.statistics.best_set import ArmVerdict
 from fedq.results.best_arms import best_arms
 from fedq.schemas import BestArms
 
@@ -20,6 +20,7 @@ def found(
     metric: str = "test_accuracy",
     diverged: dict[int, list[int]] | None = None,
     names: Sequence[str] = "abcdefghijkl",
+    baseline: int | None = None,
 ) -> BestArms:
     """Arms with these means, which scatter by a few thousandths."""
     figures = [
@@ -27,7 +28,7 @@ def found(
         for arm, mean in enumerate(means)
     ]
     lost = [(diverged or {}).get(arm, []) for arm in range(len(means))]
-    answer = best_arms(names[: len(means)], figures, lost, metric, "final")
+    answer = best_arms(names[: len(means)], figures, lost, metric, "final", baseline)
     assert answer is not None
     return answer
 
@@ -39,6 +40,24 @@ def test_an_arm_that_leads_far_is_the_best_and_the_others_are_worse() -> None:
     )
     assert answer.arms == [1]
     assert [one.verdict for one in answer.beside] == ["worse", "best", "worse"]
+
+
+def test_beside_a_baseline_arms_are_better_or_worse_or_cannot_be_told_from_it() -> None:
+    answer = found([0.80, 0.90, 0.8005, 0.70, 0.95], diverged={4: [0]}, baseline=0)
+    assert answer.says.startswith(
+        "Beside a, in final test accuracy: b is better; d is worse; c is not to be told from it."
+        " b is the best arm"
+    )
+    assert [one.words for one in answer.beside] == [
+        "baseline",
+        "better",
+        "unclear",
+        "worse",
+        "diverged in 1 of 5 seeds",
+    ]
+    assert answer.arms == [1], "the set of the best is the same as without it"
+    few = found([0.80, 0.90], seeds=2, baseline=0)
+    assert [one.words for one in few.beside] == ["baseline", "too few seeds"]
 
 
 def test_of_losses_the_smallest_is_the_best() -> None:
@@ -65,7 +84,7 @@ def test_arms_that_diverged_are_named_and_not_imputed() -> None:
     answer = found([0.8, 0.9, 0.95], diverged={2: [1]})
     assert "c diverged." in answer.says
     assert answer.arms == [1]
-    assert (answer.beside[2].verdict, answer.beside[2].diverged) == (BestVerdict.DIVERGED, 1)
+    assert (answer.beside[2].verdict, answer.beside[2].diverged) == (ArmVerdict.DIVERGED, 1)
 
 
 def test_many_arms_are_counted_and_names_with_commas_are_set_apart() -> None:
@@ -80,7 +99,8 @@ def test_verdicts_are_the_signs_of_the_intervals() -> None:
     for one in found([0.9, 0.899, 0.7, 0.5]).beside:
         assert one.low is not None
         assert one.high is not None
-        signs = {BestVerdict.BEST: one.low == 0, BestVerdict.WORSE: one.high == 0}
+        signs = {ArmVerdict.BEST: one.low == 0, ArmVerdict.WORSE: one.high == 0}
+        assert one.verdict is not None
         assert signs.get(one.verdict, one.low < 0 < one.high)
 
 
