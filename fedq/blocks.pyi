@@ -9,6 +9,8 @@ from fedcore.algorithms.fedavg import FedAvg as FedAvg
 from fedcore.algorithms.fedavg import FedAvgM as FedAvgM
 from fedcore.algorithms.fedavg import FedYogi as FedYogi
 from fedcore.algorithms.fedaware import FedAware as FedAware
+from fedcore.algorithms.fedcm import FedCm as FedCm
+from fedcore.algorithms.feddane import FedDane as FedDane
 from fedcore.algorithms.feddc import FedDc as FedDc
 from fedcore.algorithms.feddyn import FedDyn as FedDyn
 from fedcore.algorithms.fedexp import FedExp as FedExp
@@ -23,9 +25,11 @@ from fedcore.algorithms.ifca import Ifca as Ifca
 from fedcore.algorithms.mimelite import MimeLite as MimeLite
 from fedcore.algorithms.per_fedavg import PerFedAvg as PerFedAvg
 from fedcore.algorithms.per_fedavg import PFedMe as PFedMe
+from fedcore.algorithms.personal_layers import FedBabu as FedBabu
 from fedcore.algorithms.personal_layers import FedPer as FedPer
 from fedcore.algorithms.personal_layers import FedRep as FedRep
 from fedcore.algorithms.personal_layers import LgFedAvg as LgFedAvg
+from fedcore.algorithms.personal_layers import LocalTraining as LocalTraining
 from fedcore.algorithms.robust import BulyanAggregator as BulyanAggregator
 from fedcore.algorithms.robust import CentredClippingAggregator as CentredClippingAggregator
 from fedcore.algorithms.robust import GeometricMedianAggregator as GeometricMedianAggregator

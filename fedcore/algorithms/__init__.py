@@ -9,6 +9,8 @@ from fedcore.algorithms.ditto import Ditto
 from fedcore.algorithms.fair import Afl, QFedAvg
 from fedcore.algorithms.fedavg import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedYogi
 from fedcore.algorithms.fedaware import FedAware
+from fedcore.algorithms.fedcm import FedCm
+from fedcore.algorithms.feddane import FedDane
 from fedcore.algorithms.feddc import FedDc
 from fedcore.algorithms.feddyn import FedDyn
 from fedcore.algorithms.fedexp import FedExp
@@ -22,7 +24,7 @@ from fedcore.algorithms.fedsvrg import FedSvrg
 from fedcore.algorithms.ifca import Ifca
 from fedcore.algorithms.mimelite import MimeLite
 from fedcore.algorithms.per_fedavg import PerFedAvg, PFedMe
-from fedcore.algorithms.personal_layers import FedPer, FedRep, LgFedAvg
+from fedcore.algorithms.personal_layers import FedBabu, FedPer, FedRep, LgFedAvg, LocalTraining
 from fedcore.algorithms.robust import (
     BulyanAggregator,
     CentredClippingAggregator,
@@ -54,16 +56,20 @@ ALGORITHMS = Family(
         FedDc,
         FedSam,
         MimeLite,
+        FedCm,
         FedAware,
         FedMgda,
         FedLin,
         FedSplit,
         FedSvrg,
+        FedDane,
         QFedAvg,
         Afl,
         FedPer,
         LgFedAvg,
         FedRep,
+        FedBabu,
+        LocalTraining,
         Ditto,
         Apfl,
         PerFedAvg,

@@ -1,9 +1,12 @@
-"""FedPer, LG-FedAvg and FedRep: some layers of the model stay with each client, the others are averaged."""
+"""Some layers of the model stay with each client, the others are averaged: FedPer, LG-FedAvg, FedRep,
+FedBABU, and clients that train alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
@@ -18,7 +21,9 @@ if TYPE_CHECKING:
 
 LayerName = Annotated[str, Field(min_length=1, max_length=200)]
 Layers = Annotated[int, Field(ge=0, le=10_000)] | Annotated[tuple[LayerName, ...], Field(max_length=1_000)]
-"""A number of last layers, or names of layers, of modules that contain layers, or of parameters."""
+"""A number of last layers, or names of layers, of modules that contain layers, or of parameters; `*` in a
+name stands for any characters: `*.lora_B.*` are the matrices B of low-rank adapters.
+"""
 
 
 def layers_of(coordinates: Mapping[str, Tensor]) -> dict[str, list[str]]:
@@ -42,7 +47,9 @@ def mask_of(layers: Layers, coordinates: Mapping[str, Tensor], pointer: str) -> 
         chosen = [name for layer in list(known)[len(known) - layers :] for name in known[layer]]
     else:
         matches = {
-            layer: [name for name in coordinates if name == layer or name.startswith(f"{layer}.")]
+            layer: [
+                name for name in coordinates if fnmatchcase(name, layer) or fnmatchcase(name, f"{layer}.*")
+            ]
             for layer in layers
         }
         unknown = [layer for layer, names in matches.items() if not names]
@@ -115,6 +122,36 @@ class Alternating(PersonalLayers):
         assert self.head is not None, "for_model comes first"
         moves_shared = k >= context.steps - self.shared_steps
         return step.masked_fill(self.head == moves_shared, 0.0)
+
+
+@dataclass(frozen=True)
+class FrozenHead(Models):
+    """No step moves the head, which is thus the first model's for good and does not travel."""
+
+    assures = Models.assures
+    by_layers = True
+    plain = False
+
+    layers: Layers = 1
+    pointer: str = ""
+
+    def for_model(self, coordinates: Mapping[str, Tensor]) -> Models:
+        return replace(self, stays=mask_of(self.layers, coordinates, self.pointer))
+
+    def taken(self, step: Tensor, k: int, context: ClientContext) -> Tensor:
+        assert self.stays is not None, "for_model comes first"
+        return step.masked_fill(self.stays, 0.0)
+
+
+@dataclass(frozen=True)
+class AllLayers(PersonalLayers):
+    """All layers are personal."""
+
+    assures = Models.assures
+    by_layers = True
+
+    def for_model(self, coordinates: Mapping[str, Tensor]) -> Models:
+        return replace(self, stays=mask_of(tuple(coordinates), coordinates, "/algorithm"))
 
 
 class FedPer(AlgorithmSpec):
@@ -201,3 +238,48 @@ class FedRep(AlgorithmSpec):
 
     def models(self) -> Models:
         return Alternating(layers=self.head, pointer="/algorithm/head", shared_steps=self.body_steps)
+
+
+class FedBabu(AlgorithmSpec):
+    """Only the body is trained and averaged; the head, the last layers, stays as it was drawn. A client
+    tunes the model before it uses it.
+
+        b_i <- tau_i SGD steps from b at the head h_0,   b <- b + sum_i w_i (b_i - b)
+
+    `evaluation.fine_tuning` gives the personal models: all layers are tuned there, as in the paper's main
+    results. Heads do not travel. The body's step is that of the local optimiser for the whole model, so
+    clipping counts the head's gradient, too.
+    """
+
+    source = (
+        "Oh et al., FedBABU: Towards Enhanced Representation for Federated Image Classification, ICLR 2022,"
+        " Algorithm 1"
+    )
+    fixed_point = "as `fedavg` on the body, with the head as a part of the problem"
+    example = {"head": 1}
+
+    kind: Literal["fedbabu"] = "fedbabu"
+    head: Layers = 1
+    """The layers that are not trained: their number, counted from the last layer, or the names of layers."""
+
+    def models(self) -> Models:
+        return FrozenHead(layers=self.head, pointer="/algorithm/head")
+
+
+class LocalTraining(AlgorithmSpec):
+    """Each client trains alone, for reference: its steps are those of FedAvg's clients, from round to round,
+    and nothing is sent.
+
+        y_i <- tau_i SGD steps from y_i
+
+    `personal_accuracy` and the other measures of personal models tell how well; the server's model stays the
+    first one. A client trains in the rounds that it takes part in.
+    """
+
+    source = "the baseline of papers on personalisation, e.g. Collins et al., ICML 2021, Table 1 (Local)"
+    fixed_point = "the minimiser of each client's own loss"
+
+    kind: Literal["local"] = "local"
+
+    def models(self) -> Models:
+        return AllLayers()

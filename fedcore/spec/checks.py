@@ -157,11 +157,11 @@ def _check_personal(spec: ExperimentSpec) -> None:
         )
     if policy != "local":
         return
-    if models.memory and models.trained == 1:
+    if models.trained == 1 and (models.memory or models.by_layers or not models.plain):
         raise SpecificationError(
             "/problem/model/batch_norm",
-            f"`local` keeps batch norm with the client, and {spec.algorithm.kind} has personal models of its"
-            " own: use another policy, or another algorithm",
+            f"`local` keeps batch norm with the client, and {spec.algorithm.kind} has models or layers of"
+            " its own: use another policy, or another algorithm",
         )
     if models.trained > 1:
         raise SpecificationError(

@@ -62,11 +62,12 @@ WITH_EVERYONE: dict[str, Document] = {
     **EXACT,
     "fedlin": {"kind": "fedlin"},
     "fedsvrg": {"kind": "fedsvrg"},
+    "feddane": {"kind": "feddane", "mu": 0.1},
     "fedavg": {"kind": "fedavg", "variance_reduction": True},
     "fednova": {"kind": "fednova", "variance_reduction": True},
 }
 """Exact methods if everyone takes part."""
-EXCHANGING = ("fedlin", "fedsvrg")
+EXCHANGING = ("fedlin", "fedsvrg", "feddane")
 """Their clients compress gradients, which do not vanish at the optimum."""
 CLOSE = {
     "fedprox": "close to the optimum, never at it",

@@ -122,6 +122,7 @@ IDENTITIES: dict[str, tuple[Document, Document, dict[str, Document]]] = {
         {**ONE, "rounds": 1},
         COMPRESSIONS,
     ),
+    "fedcm of its own gradients alone": ({"kind": "fedcm", "alpha": 1.0}, THREE, COMPRESSIONS),
     "fedavgm without momentum": ({"kind": "fedavgm", "beta": 0.0}, THREE, COMPRESSIONS),
 }
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedcore import ExperimentSpec, Simulation, run
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.core import Aggregate, ClientContext, Cohort, Need, Rule, Vectors
+from fedcore.core import ClientContext, Need, Rule
 from fedcore.data.plan import mini_batches
 from fedcore.random import generator
 from fedcore.systems.cohorts import draw
@@ -241,6 +241,30 @@ def fedlin(
     return round_of
 
 
+def feddane(mu: float) -> Callable[[Vector, list[int]], Vector]:
+    def round_of(x: Vector, cohort: list[int]) -> Vector:
+        g = np.mean([gradient(i, x) for i in cohort], 0)
+        return np.mean([sgd(i, x, correction=g - gradient(i, x), mu=mu) for i in cohort], 0)
+
+    return round_of
+
+
+def fedcm(alpha: float, rho: float = 0.0) -> Callable[[Vector, list[int]], Vector]:
+    """With the momentum rho of the local optimiser, ||a_i||_1 = sum_k (1 + rho + ... + rho^k)."""
+    moved = np.zeros(3)
+
+    def client(i: int, x: Vector) -> Vector:
+        length = sum(rho**m for k in range(STEPS[i]) for m in range(k + 1))
+        return sgd(i, x, scale=alpha, correction=-(1 - alpha) * moved / (ETA * length), rho=rho)
+
+    def round_of(x: Vector, cohort: list[int]) -> Vector:
+        nonlocal moved
+        moved = np.mean([client(i, x) for i in cohort], 0) - x
+        return x + moved
+
+    return round_of
+
+
 def shortest(vectors: list[Vector], centre: Vector, epsilon: float = 1.0) -> Vector:
     """The min-norm point of the boxed hull, by trying which weights are at their lower bound, at
     their upper bound, or free.
@@ -395,6 +419,9 @@ CASES: dict[str, tuple[Document, Document, Callable[[], Callable[[Vector, list[i
     "fedmgda in a box": ({"kind": "fedmgda", "epsilon": 0.1, "server_lr": 0.5}, {}, lambda: fedmgda(0.1)),
     "fedlin": ({"kind": "fedlin"}, {}, fedlin),
     "fedlin from zero": ({"kind": "fedlin", "initial_gradient": "zero"}, {}, lambda: fedlin("zero")),
+    "feddane": ({"kind": "feddane", "mu": 0.4}, {}, lambda: feddane(0.4)),
+    "fedcm": ({"kind": "fedcm", "alpha": 0.3}, {}, lambda: fedcm(0.3)),
+    "fedcm with momentum": ({"kind": "fedcm", "alpha": 0.3}, {"momentum": 0.5}, lambda: fedcm(0.3, 0.5)),
     "fedsvrg": ({"kind": "fedsvrg"}, {}, lambda: fedlin("compressed", weighted=True)),
     "fedavgm": (
         {"kind": "fedavgm", "beta": 0.8, "server_lr": 0.5},
@@ -535,34 +562,6 @@ def test_fedsvrg_compares_each_mini_batch_at_both_models(engine: str) -> None:
     np.testing.assert_allclose([report.extra["x"] for report in run(spec)], expected, rtol=0, atol=1e-10)
 
 
-@dataclass(frozen=True)
-class ServerDirection(Rule):
-    """y <- y - eta (alpha g_i(y) + (1 - alpha) Delta), Delta = -(mean of the last changes) / (eta tau): Xu
-    et al., FedCM: Federated Learning with Client-level Momentum, 2021, Algorithm 2.
-    """
-
-    shared = ("moved",)
-    alpha: float = 0.3
-
-    def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
-        return self.alpha * grad - (1 - self.alpha) * context.shared["moved"] / (context.lr * STEPS_OF_ALL)
-
-    def move_shared(self, shared: Vectors, sent: Vectors, cohort: Cohort, aggregate: Aggregate) -> Vectors:
-        return {"moved": aggregate.direction}
-
-
-class FedCm(AlgorithmSpec):
-    """Momentum that the server knows from the changes alone."""
-
-    source = "Xu et al., FedCM, 2021"
-    fixed_point = "a surrogate optimum"
-
-    kind: Literal["fedcm"] = "fedcm"
-
-    def rule(self) -> Rule:
-        return ServerDirection()
-
-
 STEPS_OF_ALL = 4
 
 
@@ -575,7 +574,7 @@ def test_a_rule_whose_server_moves_by_the_aggregate_sends_what_fedavg_does(engin
         "execution": {"engine": engine},
         "rounds": 4,
     }
-    simulation = Simulation(specification(QUADRATIC, algorithm=FedCm(), **common), 0)
+    simulation = Simulation(specification(QUADRATIC, algorithm={"kind": "fedcm", "alpha": 0.3}, **common), 0)
     fedavg = Simulation(specification(QUADRATIC, algorithm={"kind": "fedavg"}, **common), 0)
     job = simulation.begin().job
     assert job is not None

@@ -15,9 +15,12 @@ from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.per_fedavg import WithHessianProduct
 from fedcore.algorithms.personal_layers import mask_of
 from fedcore.core import ClientContext, Models
+from fedcore.data.plan import mini_batches
 from fedcore.engine.personal import PersonalModels
 from fedcore.errors import SpecificationError
 from fedcore.simulation.simulation import advance_batch
+from fedcore.systems.cohorts import draw
+from fedcore.systems.work import Work
 from fedcore.testing import runs
 from tests.algorithms.test_longhand import COHORTS, ETA, STEPS, X0, E, H, Vector, gradient, over, sgd
 from tests.builders.specifications import COMPRESSORS, QUADRATIC, Document, merged, specification
@@ -227,6 +230,7 @@ def test_an_adaptive_mixture_stays_within_its_bounds_and_in_the_first_round_wher
         {"kind": "fedper", "head": 0},
         {"kind": "fedrep", "head": 0, "body_steps": 7},
         {"kind": "lg_fedavg", "global_layers": ["x"]},
+        {"kind": "fedbabu", "head": 0},
     ],
     ids=lambda algorithm: algorithm["kind"],
 )
@@ -255,6 +259,7 @@ def alone() -> Vector:
         {"kind": "fedper", "head": 1},
         {"kind": "lg_fedavg", "global_layers": 0},
         {"kind": "fedrep", "head": 1, "body_steps": 0},
+        {"kind": "local"},
     ],
     ids=lambda algorithm: algorithm["kind"],
 )
@@ -262,9 +267,16 @@ def test_without_a_tie_to_the_server_clients_train_alone(algorithm: Document) ->
     np.testing.assert_allclose(personal_models(on_quadratics(algorithm)), alone(), rtol=0, atol=1e-12)
 
 
-def test_where_everything_is_personal_the_server_never_moves() -> None:
-    simulation = on_quadratics({"kind": "fedper", "head": 1})
+@pytest.mark.parametrize("algorithm", [{"kind": "fedper", "head": 1}, {"kind": "local"}])
+def test_where_everything_is_personal_the_server_never_moves(algorithm: Document) -> None:
+    simulation = on_quadratics(algorithm)
     np.testing.assert_array_equal(server_model(simulation), X0)
+
+
+@pytest.mark.parametrize("engine", ["reference", "parallel", "vectorised"])
+def test_clients_that_train_alone_send_nothing(engine: str) -> None:
+    (first, *_) = run(specification(DIGITS, algorithm={"kind": "local"}, execution={"engine": engine}))
+    assert (first.bytes_up, first.bytes_down) == (0, 0)
 
 
 def test_a_strong_pull_makes_dittos_personal_models_global() -> None:
@@ -320,6 +332,53 @@ def split(theta: Vector) -> tuple[Vector, Vector]:
     """Hidden layer and head of the network of the digits."""
     cut = 6 * 65
     return theta[..., :cut], theta[..., cut:]
+
+
+@pytest.mark.parametrize("engine", ["reference", "parallel", "vectorised"])
+def test_fedbabu_trains_and_sends_the_body_alone(engine: str) -> None:
+    """Against a loop of PyTorch's optimiser, in which the head asks for no gradient."""
+    spec = specification(DIGITS, algorithm={"kind": "fedbabu", "head": 1}, execution={"engine": engine})
+    simulation = Simulation(spec, 0)
+    problem = simulation.context.problem
+    body, head = (torch.from_numpy(part.copy()) for part in split(simulation.state.server.x.numpy()))
+    for number in range(1, spec.rounds + 1):
+        drawn = draw(spec.participation, problem.share, 0, number)
+        bodies = []
+        for i in drawn.clients.tolist():
+            mine = body.clone()
+            for batch in mini_batches(0, number, i, int(problem.sizes[i]), Work(4, 10)):
+                rows = torch.from_numpy(batch[batch >= 0])
+                slope = problem.gradient(torch.cat([mine, head]), i, rows)
+                mine -= 0.1 * slope[: len(mine)]
+            bodies.append(mine)
+        weights = problem.sizes[drawn.clients] / problem.sizes[drawn.clients].sum()
+        body = body + sum(w * (mine - body) for w, mine in zip(weights, bodies, strict=True))
+        report = simulation.advance()
+        assert report.bytes_up == 8 * body.numel() * len(bodies)
+    found = split(server_model(simulation))
+    np.testing.assert_allclose(found[0], body, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(found[1], head)
+
+
+@pytest.mark.parametrize("engine", ["reference", "parallel", "vectorised"])
+def test_a_model_that_fedbabu_trained_is_tuned_with_its_head(engine: str) -> None:
+    spec = specification(
+        DIGITS,
+        algorithm={"kind": "fedbabu"},
+        evaluation={"fine_tuning": {"steps": 3, "lr": 0.1}},
+        execution={"engine": engine},
+    )
+    simulation = runs.finished(spec, 0)
+    moved = personal_models(simulation) - server_model(simulation)
+    assert all(np.abs(part).max(-1).min() > 0 for part in split(moved))
+
+
+def test_layers_are_named_by_patterns() -> None:
+    places = {"a.lora_A.w": torch.arange(4), "a.lora_B.w": torch.arange(4, 6), "head.w": torch.arange(6, 7)}
+    mask = mask_of(("*.lora_B", "head*"), places, "/algorithm/head")
+    assert mask.tolist() == [False] * 4 + [True] * 3
+    with pytest.raises(SpecificationError, match=r"there is no layer \*\.lora_C"):
+        mask_of(("*.lora_C",), places, "/algorithm/head")
 
 
 def test_fedper_sends_the_body_and_keeps_the_heads() -> None:

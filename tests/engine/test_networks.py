@@ -413,10 +413,18 @@ def test_a_module_of_this_process_trains_like_the_one_of_its_factory(policy: str
     assert_equal(runs_of[0], runs_of[1], atol=1e-14)
 
 
-@pytest.mark.parametrize("kind", ["fedper", "per_fedavg", pytest.param("ditto", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "kind", ["fedper", "fedbabu", "local", "per_fedavg", pytest.param("ditto", marks=pytest.mark.nightly)]
+)
 def test_engines_agree_on_personal_training_with_dropout_and_batch_norm(kind: str) -> None:
     """Masks are those of the step, and the first gradient of a step alone moves running statistics."""
     document = network(own("normalised_and_dropped", batch_norm="average"), algorithm={"kind": kind})
+    runs.engines_agree(partial(specification, document))
+
+
+@pytest.mark.parametrize("kind", ["fedcm", "feddane"])
+def test_engines_agree_on_rules_beside_own_batch_norm(kind: str) -> None:
+    document = network(own("batch_normalised", batch_norm="local"), algorithm={"kind": kind})
     runs.engines_agree(partial(specification, document))
 
 
@@ -430,7 +438,7 @@ def test_training_before_evaluation_leaves_no_trace() -> None:
     assert_equal(plain, tuned, atol=0.0)
 
 
-@pytest.mark.parametrize("kind", ["fedper", "ditto", "per_fedavg"])
+@pytest.mark.parametrize("kind", ["fedper", "fedbabu", "local", "ditto", "per_fedavg"])
 def test_local_batch_norm_is_refused_beside_personal_models(kind: str) -> None:
     with pytest.raises(SpecificationError, match="use another policy"):
         specification(network(own("batch_normalised", batch_norm="local"), algorithm={"kind": kind}))

@@ -150,6 +150,24 @@ def test_a_network_with_adapters_and_dropout_trains_alike_in_every_engine_and_re
     )
 
 
+def test_fedsa_lora_averages_a_and_leaves_b_with_the_clients() -> None:
+    """Guo et al., 2025: a round of the clients' own training, of which A is averaged by their samples."""
+    algorithm = {"kind": "fedper", "head": ["*.lora_B"]}
+    simulation = Simulation(experiment(algorithm=algorithm, rounds=1), 0)
+    alone = Simulation(experiment(algorithm={"kind": "local"}, rounds=1), 0)
+    report = simulation.advance()
+    alone.advance()
+    assert report.bytes_up == 3 * 8 * A_SIZE
+    kept = simulation.state.table.gather(np.arange(3))["personal"]
+    own = alone.state.table.gather(np.arange(3))["personal"]
+    torch.testing.assert_close(kept, own, rtol=0, atol=1e-15)
+    shares = torch.tensor([5 / 13, 2 / 13, 6 / 13], dtype=torch.float64)
+    for place, (a, b) in enumerate(factors(simulation, simulation.state.server.x)):
+        mean = sum(share * factors(alone, y)[place][0] for share, y in zip(shares, own, strict=True))
+        torch.testing.assert_close(a, mean, rtol=0, atol=1e-14)
+        assert not b.any()
+
+
 def test_masks_are_the_same_for_all_algorithms() -> None:
     plain = runs.finished(experiment(DROPPED), 0).model()
     proximal = runs.finished(experiment(DROPPED, algorithm={"kind": "fedprox", "mu": 0.0}), 0).model()

@@ -177,15 +177,15 @@ CHOICES: Mapping[str, Mapping[str, Document]] = {
 VERDICTS: Mapping[str, Mapping[str, str]] = {
     "algorithm": {
         "accepted": (
-            "fedavg fedprox fedavgm fedadagrad fedadam fedyogi fedper lg_fedavg fedrep ditto apfl"
-            " ifca+one_cluster"
+            "fedavg fedprox fedavgm fedadagrad fedadam fedyogi fedcm fedper lg_fedavg fedrep fedbabu local"
+            " ditto apfl ifca+one_cluster"
         ),
         "CF /algorithm": "fednova fedexp feddyn fedaware fedmgda",
         "CFL CHANGE_ALONE": "scaffold feddc fedavg+variance_reduction",
         "CFL /algorithm": "vrlsgd fedsplit",
         "E ONE_GRADIENT": "fedsam per_fedavg pfedme per_fedavg+hessian",
         "CFL CHANGE_ALONE, E NOISY_GRADIENTS": (
-            "mimelite fedlin fedsvrg qfedavg ifca fedprox+adaptive scaffold+option_1"
+            "mimelite fedlin fedsvrg feddane qfedavg ifca fedprox+adaptive scaffold+option_1"
         ),
         "CF /algorithm, L CHANGE_ALONE, E NOISY_GRADIENTS": "afl",
         "E NOISY_GRADIENTS": "apfl+adaptive",

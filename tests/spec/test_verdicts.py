@@ -41,14 +41,17 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
         # S2 scales the model: accepted where the algorithm says that it averages models.
         "/participation": (
             "fednova scaffold vrlsgd fedavgm fedexp fedadagrad fedadam fedyogi feddyn feddc fedsam mimelite"
-            " fedaware fedmgda fedsplit fedlin fedsvrg qfedavg afl fedper lg_fedavg fedrep ifca"
+            " fedcm feddane fedbabu local fedaware fedmgda fedsplit fedlin fedsvrg qfedavg afl fedper"
+            " lg_fedavg fedrep ifca"
             " scaffold+option_1 ifca+head"
         )
     },
     **{f"aggregator: {name}": {"/aggregator": OWN_AGGREGATION} for name in CHOICES["aggregator"]},
     **{f"server: {name}": {"/server": f"{EXACT} fedmgda fedavg+server_lr"} for name in CHOICES["server"]},
     **{
-        f"optimizer: {name}": {"/local/optimizer": "fednova scaffold vrlsgd feddc fedavg+variance_reduction"}
+        f"optimizer: {name}": {
+            "/local/optimizer": "fednova scaffold vrlsgd feddc fedcm fedavg+variance_reduction"
+        }
         for name in ("adam", "adamw")
     },
     **{
@@ -57,20 +60,23 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
     },
     "asynchrony: fedbuff": {
         "/algorithm": (
-            "scaffold vrlsgd feddyn feddc mimelite fedaware fedsplit fedlin fedsvrg qfedavg afl fedper"
+            "scaffold vrlsgd feddyn feddc mimelite fedcm feddane local fedaware fedsplit fedlin fedsvrg"
+            " qfedavg afl fedper"
             " lg_fedavg fedrep ditto apfl ifca fedavg+variance_reduction scaffold+option_1 ifca+head"
         )
     },
     "asynchrony: fedasync": {
         "/algorithm": (
-            "fednova scaffold vrlsgd fedavgm fedexp fedadagrad fedadam fedyogi feddyn feddc mimelite fedaware"
+            "fednova scaffold vrlsgd fedavgm fedexp fedadagrad fedadam fedyogi feddyn feddc mimelite fedcm"
+            " feddane local fedaware"
             " fedmgda fedsplit fedlin fedsvrg qfedavg afl fedper lg_fedavg fedrep ditto apfl ifca"
             " fedavg+variance_reduction scaffold+option_1 ifca+head fedavg+server_lr"
         )
     },
     "asynchrony: fedat": {
         "/algorithm": (
-            "scaffold vrlsgd fedavgm fedadagrad fedadam fedyogi feddyn feddc mimelite fedaware fedmgda"
+            "scaffold vrlsgd fedavgm fedadagrad fedadam fedyogi feddyn feddc mimelite fedcm feddane"
+            " local fedaware fedmgda"
             " fedsplit fedlin fedsvrg qfedavg afl fedper lg_fedavg fedrep ditto apfl ifca"
             " fedavg+variance_reduction scaffold+option_1 ifca+head fedavg+server_lr"
         )
@@ -79,7 +85,9 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
     **{f"downlink: {name}": {"/compression/downlink": f"{EXACT} ifca+head"} for name in ("rand_k", "qsgd")},
     "batch norm: average": {"/problem/model/batch_norm": "ifca ifca+head"},
     "batch norm: local": {
-        "/problem/model/batch_norm": "fedper lg_fedavg fedrep ditto apfl per_fedavg pfedme ifca ifca+head"
+        "/problem/model/batch_norm": (
+            "fedper lg_fedavg fedrep fedbabu local ditto apfl per_fedavg pfedme ifca ifca+head"
+        )
     },
     **{
         f"weighting: {name}": {"/participation/weighting": f"{EXACT} {OWN_WEIGHTS}"}
