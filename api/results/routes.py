@@ -85,6 +85,15 @@ By = Annotated[
         )
     ),
 ]
+ByValue = Annotated[
+    RunFigure,
+    Query(
+        description=(
+            "Figure by which `best_arms` compares the arms: a run's final value, its best, or its mean over"
+            " the rounds (area)."
+        )
+    ),
+]
 CurvesSince = Annotated[
     str | None,
     Query(
@@ -288,7 +297,7 @@ async def read_comparison(
     metric: Chosen = None,
     baseline: Position = None,
     since: CurvesSince = None,
-    by: RunFigure = "final",
+    by: ByValue = "final",
 ) -> Comparison:
     """Return results of arms of several experiments, with unambiguous names, and those that may be the best.
 

@@ -120,11 +120,11 @@ def figure_file(experiment_id: str, metric: str) -> str:
 
 
 RunFigure = Literal["final", "best", "area"]
-"""What a run's curve of a metric comes to: its last value, its best one, or its mean over the rounds."""
+"""Figures of a run's curve of a metric: its last value, its best one, and its mean over the rounds."""
 TargetCost = Literal["rounds", "megabytes", "simulated_seconds"]
-"""What a run spends until a metric reaches a target, by which arms are compared."""
+"""Costs of a run until a metric reaches a target, by which arms are compared."""
 ComparedFigure = Literal[RunFigure, TargetCost]
-"""What arms are compared by."""
+"""Figures by which arms are compared."""
 COMPARED: Mapping[ComparedFigure, str] = {
     "final": "final",
     "best": "best",

@@ -21,7 +21,7 @@ COLUMNS = ("bytes_up", "bytes_down", "simulated_seconds", "seconds")
 
 
 class Cost(NamedTuple):
-    """What a run spent until it reached the target; if it did not, in all its rounds."""
+    """Rounds, bytes and time of a run until it reached the target; if it did not, of all its rounds."""
 
     reached: bool
     rounds: float

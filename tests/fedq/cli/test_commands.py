@@ -187,7 +187,7 @@ def test_arms_are_compared_as_table_and_json_and_drawn(fedq: Fedq, experiment: s
     for words in (
         "distance, mean ± std over",
         "final - best other",
-        "paired by seed",
+        "All arms are compared, seed by seed.",
         str(tmp_path / "both.svg"),
     ):
         assert words in table.out

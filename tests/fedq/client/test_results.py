@@ -23,8 +23,10 @@ def test_the_summary_is_the_same_in_pandas_polars_and_the_csv_of_the_service(
     pandas, polars = results.to_pandas(), results.to_polars()
     assert list(pandas.columns) == polars.columns == list(results.summary.columns)
     assert list(pandas["mean"]) == polars["mean"].to_list() == [line["mean"] for line in results.summary]
-    differences = pandas[(pandas.metric == "objective") & (pandas.figure == "final_difference")]
-    assert list(differences["name"]) == ["lr=0.05"]
+    differences = pandas[pandas.figure == "final_difference"]
+    assert list(differences["metric"]) == ["suboptimality"] * 2
+    assert list(differences["name"]) == ["lr=0.1", "lr=0.05"]
+    assert list(differences["verdict"]) == ["too_few_seeds"] * 2
 
 
 def test_the_rows_give_the_figures_of_the_results(service: Service, client: Client) -> None:
