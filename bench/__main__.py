@@ -27,6 +27,7 @@ COMMANDS = {
     "engines": ("bench.engines", "the engines against each other, by model"),
     "which-method": ("bench.which_method", "methods of all families beside FedAvg, with paired seeds"),
     "reproductions": ("bench.reproductions", "figures and tables of papers"),
+    "held-out": ("bench.held_out", "recorded verdicts on seeds that no record has used"),
 }
 ALONE = (["peers", "--contenders", "loop"], ["startup"], ["population"], ["seeds"], ["service"], ["load"])
 

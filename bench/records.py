@@ -2,6 +2,7 @@
 docs/reproductions, and the pages about them.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,7 @@ from fedcore import presets
 from fedcore.block import Block
 from fedcore.presets.sheet import SMALL, Sheet, list_variants
 from fedcore.spec import yaml_documents
+from fedcore.statistics.inequalities import ClaimOutcome
 from fedq.reproductions.report import section
 from fedq.reproductions.sheets import Record
 
@@ -136,7 +138,8 @@ def picture(sheet: str, folder: Path, *, small: bool) -> Path:
 
 def _overview(sheets: Mapping[str, Sheet], records: Mapping[str, Record], at: str) -> Iterator[str]:
     yield from _totals(sheets, records)
-    yield "| figure or table | in full: panels run, claims that hold | small: panels run, claims that hold |"
+    told = "claims that hold / do not / are not decided"
+    yield f"| figure or table | in full: panels run, {told} | small: panels run, {told} |"
     yield "| --- | --- | --- |"
     for name, sheet in sheets.items():
         full, small = (
@@ -157,10 +160,11 @@ def _totals(sheets: Mapping[str, Sheet], records: Mapping[str, Record]) -> Itera
         ]
         run = [records[name] for name in names if name in records]
         claims = [claim for kept in run for claim in kept.claims]
-        holding = sum(bool(claim.holds) for claim in claims)
+        counted = Counter(claim.verdict for claim in claims)
         yield (
-            f"- {form}: {len(run)} of {len(names)} panels run, {len(names) - len(run)} not; {holding} of"
-            f" {len(claims)} claims hold"
+            f"- {form}: {len(run)} of {len(names)} panels run, {len(names) - len(run)} not; of {len(claims)}"
+            f" claims {counted[ClaimOutcome.HOLDS]} hold, {counted[ClaimOutcome.DOES_NOT_HOLD]} do not, and"
+            f" {counted[ClaimOutcome.NOT_DECIDED]} are not decided"
         )
     yield ""
 
@@ -170,8 +174,9 @@ def _tally(names: Sequence[str], records: Mapping[str, Record]) -> str:
     claims = [claim for kept in run for claim in kept.claims]
     if not names:
         return "as in full"
+    counted = Counter(claim.verdict for claim in claims)
     return f"{len(run)} of {len(names)}" + (
-        f", {sum(bool(claim.holds) for claim in claims)} of {len(claims)}" if run else ""
+        f", {' / '.join(str(counted[outcome]) for outcome in ClaimOutcome)}" if run else ""
     )
 
 

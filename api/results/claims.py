@@ -101,7 +101,7 @@ def _claim(verdict: ClaimVerdict, preset: str) -> ClaimResult:
     return ClaimResult(
         says=claim.says,
         source=claim.source,
-        holds=verdict.holds,
+        verdict=verdict.outcome,
         comparisons=[_comparison(sides) for sides in verdict.sides],
         known_to_fail=claim.because if preset in claim.fails_in else None,
     )
@@ -113,7 +113,7 @@ def _comparison(sides: Sides) -> ComparisonResult:
         says=words(sides.comparison),
         left=left,
         right=right,
-        holds=sides.holds,
+        verdict=sides.outcome,
         seeds=sides.seeds,
         seeds_holding=sides.seeds_holding,
     )

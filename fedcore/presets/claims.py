@@ -1,5 +1,5 @@
-"""A publication's claims about a figure or a table, and the statistics of a run's curve that they are
-judged by. Standard library only.
+"""A publication's claims about a figure or a table, the statistics of a run's curve that they are
+about, and the tests over seeds that they are judged by. Standard library only, but for Student's t.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +10,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from fedcore.block import Block, Finite
+from fedcore.statistics.inequalities import LEVEL, ClaimOutcome, p_positive
 from fedcore.statistics.summary import better_of, moments
 
 Statistic = Literal["final", "best", "mean", "tail", "fluctuation", "rounds_to"]
@@ -85,9 +86,7 @@ Rows = Mapping[str, Mapping[int, Mapping[str, Trajectory]]]
 
 
 class ClaimComparison(Block):
-    """One inequality between two arms, or between an arm and a number, in the mean over the
-    seeds.
-    """
+    """One inequality between two arms, or between an arm and a number; `near` is two."""
 
     metric: str
     """Name of the metric, as a row or a result has it."""
@@ -132,14 +131,14 @@ class PublishedClaim(Block):
     comparisons: Annotated[tuple[ClaimComparison, ...], Field(min_length=1)]
     """Comparisons, each of which must hold."""
     fails_in: tuple[str, ...] = ()
-    """The presets in which it did not come out here."""
+    """The presets in which it does not hold here; where it is not decided, the record says so."""
     because: str | None = None
-    """Why, as far as it was found out."""
+    """Why it does not hold, or why it may not be decided, as far as it was found out."""
 
     @model_validator(mode="after")
     def _is_explained(self) -> Self:
-        if bool(self.fails_in) != (self.because is not None):
-            raise ValueError("`because` goes with `fails_in`: say why it does not come out")
+        if self.fails_in and self.because is None:
+            raise ValueError("`fails_in` requires `because`: say why it does not hold")
         return self
 
 
@@ -151,7 +150,7 @@ class Sides(NamedTuple):
     """The arm's statistic, mean over its seeds; infinite where some run of it has none."""
     right: float
     """The other side's, without the factor."""
-    holds: bool
+    outcome: ClaimOutcome
     seeds: int
     """Number of seeds available on both sides."""
     seeds_holding: int
@@ -162,7 +161,7 @@ class ClaimVerdict(NamedTuple):
     """A claim with its results."""
 
     claim: PublishedClaim
-    holds: bool | None
+    outcome: ClaimOutcome | None
     """None while an arm of it has no results."""
     sides: tuple[Sides, ...]
 
@@ -189,24 +188,73 @@ def best_so_far(
 
 
 def judge(claim: PublishedClaim, rows: Rows) -> ClaimVerdict:
-    """Hold `claim` against the results; undecided while one of its arms has none."""
+    """Test `claim` against the results, paired by seed; no outcome while one of its arms has none.
+
+    It holds if each of its inequalities does by a one-sided test at LEVEL. This needs no correction
+    for their number: all must be rejected together (intersection-union test; Berger, Multiparameter
+    hypothesis testing and acceptance sampling, Technometrics 1982; two one-sided tests for `near`).
+    It does not hold if the contrary of one of m inequalities does at LEVEL / m (Bonferroni).
+    """
     if any(not rows.get(arm) for comparison in claim.comparisons for arm in comparison.arms):
         return ClaimVerdict(claim, None, ())
-    sides = tuple(_sides(comparison, rows) for comparison in claim.comparisons)
-    return ClaimVerdict(claim, all(side.holds for side in sides), sides)
+    inequalities = sum(2 if one.relation == "near" else 1 for one in claim.comparisons)
+    sides = tuple(_sides(comparison, rows, LEVEL / inequalities) for comparison in claim.comparisons)
+    outcomes = {side.outcome for side in sides}
+    # Of several, the one that decides: a comparison that fails, then one that is not decided.
+    order = (ClaimOutcome.DOES_NOT_HOLD, ClaimOutcome.NOT_DECIDED, ClaimOutcome.HOLDS)
+    return ClaimVerdict(claim, min(outcomes, key=order.index), sides)
 
 
-def _sides(comparison: ClaimComparison, rows: Rows) -> Sides:
+def _sides(comparison: ClaimComparison, rows: Rows, failing_level: float) -> Sides:
     left = _by_seed(comparison, comparison.arm, rows)
     right = (
         _by_seed(comparison, comparison.than, rows)
         if isinstance(comparison.than, str)
         else dict.fromkeys(left, comparison.than)
     )
-    shared = left.keys() & right.keys()
-    means = _mean(left), _mean(right)
-    holding = sum(_holds(comparison, left[seed], right[seed]) for seed in shared)
-    return Sides(comparison, *means, _holds(comparison, *means), len(shared), holding)
+    pairs = {seed: (left[seed], right[seed]) for seed in sorted(left.keys() & right.keys())}
+    holding = sum(_holds(comparison, *pair) for pair in pairs.values())
+    if _is_fixed(comparison, rows, list(pairs)):
+        outcome = ClaimOutcome.HOLDS if holding else ClaimOutcome.DOES_NOT_HOLD
+    else:
+        outcome = _outcome(comparison, list(pairs.values()), failing_level)
+    return Sides(comparison, _mean(left), _mean(right), outcome, len(pairs), holding)
+
+
+def _is_fixed(comparison: ClaimComparison, rows: Rows, seeds: Sequence[int]) -> bool:
+    """True if nothing is random: with another seed, each arm has the same curve."""
+    return len(seeds) > 1 and all(
+        rows[arm][seed].get(comparison.metric) == rows[arm][seeds[0]].get(comparison.metric)
+        for arm in comparison.arms
+        for seed in seeds
+    )
+
+
+def _outcome(
+    comparison: ClaimComparison, pairs: Sequence[tuple[float, float]], failing_level: float
+) -> ClaimOutcome:
+    ordinal = comparison.statistic == "rounds_to"
+    inequalities = list(zip(*(_margins(comparison, *pair) for pair in pairs), strict=True))
+    if inequalities and max(p_positive(margins, ordinal=ordinal) for margins in inequalities) <= LEVEL:
+        return ClaimOutcome.HOLDS
+    contraries = [[-margin for margin in margins] for margins in inequalities]
+    if any(p_positive(margins, ordinal=ordinal) <= failing_level for margins in contraries):
+        return ClaimOutcome.DOES_NOT_HOLD
+    return ClaimOutcome.NOT_DECIDED
+
+
+def _margins(comparison: ClaimComparison, left: float, right: float) -> tuple[float, ...]:
+    """Margin by which each inequality of the comparison holds for one seed; negative where not."""
+    other = comparison.factor * right
+    match comparison.relation:
+        case "below":
+            return (other - left,)
+        case "above":
+            return (left - other,)
+        case "near":
+            assert comparison.tolerance is not None
+            ends = (1 - comparison.tolerance) * other, (1 + comparison.tolerance) * other
+            return left - min(ends), max(ends) - left
 
 
 def _by_seed(comparison: ClaimComparison, arm: str, rows: Rows) -> dict[int, float]:

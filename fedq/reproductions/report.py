@@ -60,7 +60,7 @@ def section(kept: Record, preset: PresetSpec) -> Iterator[str]:
 
 
 def _claim(claim: ClaimResult) -> str:
-    told = "**" if claim.holds is False else ""
+    told = "**" if claim.verdict == "does_not_hold" else ""
     return f"| {claim.says} ({claim.source}) | {told}{verdict(claim)}{told} | {'<br>'.join(grounds(claim))} |"
 
 

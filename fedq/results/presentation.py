@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from fedcore.platform.status import Status
 from fedcore.simulation.report import StopReason
+from fedcore.statistics.inequalities import ClaimOutcome
 from fedcore.statistics.summary import choose_headline
 from fedcore.visible_text import visible
 
@@ -249,17 +250,9 @@ def _plain(value: float, sign: str) -> str:
     return format(value, f"{sign}.4f" if value == 0 or SMALLEST <= abs(value) < LARGEST else f"{sign}.2e")
 
 
-VERDICTS: Mapping[bool | None, str] = {True: "holds", False: "does not hold", None: "undecided"}
-MOST = 0.5
-"""Minimum share of the seeds; below it, a claim holds in the mean only."""
-
-
 def verdict(claim: ClaimResult) -> str:
-    """Verdict for the means, with the share of seeds if most of them disagree."""
-    fewest = min(claim.comparisons, key=lambda side: side.seeds_holding / max(side.seeds, 1), default=None)
-    if not claim.holds or fewest is None or fewest.seeds_holding >= MOST * fewest.seeds:
-        return VERDICTS[claim.holds]
-    return f"{VERDICTS[claim.holds]} in the mean, but in {fewest.seeds_holding} of {fewest.seeds} seeds only"
+    """Verdict on a claim in words."""
+    return "no results" if claim.verdict is None else claim.verdict.replace("_", " ")
 
 
 def side(found: ComparisonResult) -> str:
@@ -268,14 +261,22 @@ def side(found: ComparisonResult) -> str:
         "diverged or never" if value is None else _number(value) for value in (found.left, found.right)
     )
     return (
-        f"{'' if found.holds else 'not '}{found.says}: {left} against {right} ({found.seeds_holding} of"
+        f"{_OUTCOMES[found.verdict]}{found.says}: {left} against {right} ({found.seeds_holding} of"
         f" {found.seeds} seeds)"
     )
 
 
+_OUTCOMES: Mapping[ClaimOutcome, str] = {
+    ClaimOutcome.HOLDS: "",
+    ClaimOutcome.DOES_NOT_HOLD: "not ",
+    ClaimOutcome.NOT_DECIDED: "not decided: ",
+}
+
+
 def known(claim: ClaimResult) -> str | None:
     """Known reason why a claim does not hold; None if there is none."""
-    return f"Known: {claim.known_to_fail}" if claim.known_to_fail and not claim.holds else None
+    held = claim.verdict is ClaimOutcome.HOLDS
+    return f"Known: {claim.known_to_fail}" if claim.known_to_fail and not held else None
 
 
 def grounds(claim: ClaimResult) -> list[str]:

@@ -104,8 +104,9 @@ def best_arms_of(
     names: Sequence[str] | None = None,
 ) -> BestArms | None:
     """Return the arms, given by their runs, that may be the best by a figure of a metric: the first of
-    `metrics`, or the most telling if they are all that there are. `comparable` says which share data set and seeds with the `baseline`, or
-    the first one; None: as their settings say. `names` are those of the arms, if not those of their runs.
+    `metrics`, or the most telling if they are all that there are. `comparable` says which share data set
+    and seeds with the `baseline`, or the first one; None: as their settings say. `names` are those of the
+    arms, if not those of their runs.
 
     None for a cost of reaching a target: `fedq.results.targets.with_target` compares these.
 

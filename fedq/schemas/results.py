@@ -7,6 +7,7 @@ from pydantic import Field
 
 from fedcore.platform.status import Status
 from fedcore.statistics.best_set import ArmVerdict
+from fedcore.statistics.inequalities import ClaimOutcome
 from fedq.results.frames import Frame, Table, columns_of, list_lines
 from fedq.results.html import results_html
 from fedq.results.presentation import ComparedFigure, comparison_text
@@ -383,8 +384,8 @@ class ComparisonResult(Schema):
     """Left-hand side, mean over the seeds; null if a run has no value or diverged."""
     right: float | None
     """Right-hand side, mean over the seeds; null if a run has no value or diverged."""
-    holds: bool
-    """True if the comparison holds for the means over the seeds."""
+    verdict: ClaimOutcome
+    """Outcome of the test over the seeds."""
     seeds: int
     """Number of seeds available on both sides."""
     seeds_holding: int
@@ -398,8 +399,10 @@ class ClaimResult(Schema):
     """The claim."""
     source: Source
     """Place in the publication."""
-    holds: bool | None
-    """True if all comparisons hold; null while an arm has no results."""
+    verdict: ClaimOutcome | None
+    """`holds` if all comparisons do, each by a one-sided test at 5 %; `does_not_hold` if one does not
+    at 5 % divided by their number; null while an arm has no results.
+    """
     comparisons: list[ComparisonResult]
     """Comparisons that the claim is based on."""
     known_to_fail: str | None

@@ -4,6 +4,7 @@ import pytest
 
 from fedcore import presets
 from fedcore.platform.status import Status
+from fedcore.statistics.inequalities import ClaimOutcome
 from fedq.reproductions.picture import names_in_a_line, over_a_column
 from fedq.reproductions.report import section
 from fedq.reproductions.sheets import Record
@@ -49,34 +50,29 @@ def test_a_long_title_stands_above_its_own_column() -> None:
     assert over_a_column("MNIST, 1,000 devices") == "MNIST, 1,000 devices"
 
 
-def told(holding: int, *, in_the_mean: bool) -> str:
-    """The line on a claim that holds in every seed on one of its comparisons, and in `holding` of
-    three on the other.
-    """
-    sides = [
-        ComparisonResult(
-            says="one above another", left=2.0, right=1.0, holds=in_the_mean, seeds=3, seeds_holding=seeds
-        )
-        for seeds in (3, holding)
-    ]
-    claim = ClaimResult(
-        says="it is better", source="Table I", holds=in_the_mean, comparisons=sides, known_to_fail=None
-    )
-    record = KEPT.model_copy(update={"claims": [claim]})
-    return next(line for line in section(record, PRESET) if "it is better" in line)
-
-
 @pytest.mark.parametrize(
-    ("holding", "in_the_mean", "verdict"),
+    ("outcome", "verdict", "side"),
     [
-        (3, True, "holds"),
-        (2, True, "holds"),
-        (1, True, "holds in the mean, but in 1 of 3 seeds only"),
-        (0, True, "holds in the mean, but in 0 of 3 seeds only"),
-        (1, False, "**does not hold**"),
+        (ClaimOutcome.HOLDS, "holds", "one above another"),
+        (ClaimOutcome.DOES_NOT_HOLD, "**does not hold**", "not one above another"),
+        (ClaimOutcome.NOT_DECIDED, "not decided", "not decided: one above another"),
     ],
 )
-def test_a_claim_that_holds_in_the_mean_but_not_in_most_seeds_says_so(
-    holding: int, in_the_mean: bool, verdict: str
+def test_a_report_says_what_holds_what_does_not_and_what_is_not_decided(
+    outcome: ClaimOutcome, verdict: str, side: str
 ) -> None:
-    assert told(holding, in_the_mean=in_the_mean).split(" | ")[1] == verdict
+    comparison = ComparisonResult(
+        says="one above another", left=2.0, right=1.0, verdict=outcome, seeds=3, seeds_holding=2
+    )
+    claim = ClaimResult(
+        says="it is better",
+        source="Table I",
+        verdict=outcome,
+        comparisons=[comparison],
+        known_to_fail="too few rounds" if outcome is ClaimOutcome.DOES_NOT_HOLD else None,
+    )
+    record = KEPT.model_copy(update={"claims": [claim]})
+    line = next(line for line in section(record, PRESET) if "it is better" in line)
+    because = "<br>Known: too few rounds" if claim.known_to_fail else ""
+    numbers = f"{side}: 2 against 1 (2 of 3 seeds){because}"
+    assert line == f"| it is better (Table I) | {verdict} | {numbers} |"

@@ -193,7 +193,10 @@ def test_arms_are_compared_as_table_and_json_and_drawn(fedq: Fedq, experiment: s
         assert words in table.out
     assert (tmp_path / "both.svg").read_text().count("<!-- lr=0.1 -->") == 1
     document = json.loads(fedq("compare", experiment, "--json", "--baseline", "1").out)
-    assert (document["baseline"], [member["arm"] for member in document["members"]]) == (1, [0, 1])
+    assert (document["best_arms"]["baseline"], [member["arm"] for member in document["members"]]) == (
+        1,
+        [0, 1],
+    )
     assert fedq("compare", "exp_none").code == 4
     assert fedq("compare", experiment, "--figure", "both.jpg").code == 2
 
