@@ -19,11 +19,6 @@ from tests.builders.specifications import QUADRATIC, SYNTHETIC, merged
 
 GROWING = merged(SYNTHETIC, {"name": "curves that grow", "rounds": 1_000_000, "seeds": [0, 1]})
 LATE = merged(SYNTHETIC, {"name": "first seen late", "rounds": 1_000_000, "evaluation": {"every": 500_000}})
-EXPLANATION = """async (given) => {
-    const { src } = document.querySelector("script[src$='curves.js']");
-    const { explanation } = await import(src.replace("curves.js", "results-table.js"));
-    return explanation(...given);
-}"""
 EXACT = merged(
     QUADRATIC,
     {
@@ -190,8 +185,10 @@ def test_theory_is_laid_over_and_arms_of_experiments_are_compared(
     page.get_by_label("Target").fill("0.3")
     page.keyboard.press("Tab")
     expect(page.locator("table.results thead")).to_contain_text("Rounds to target")
-    page.get_by_label("Compare by").select_option("target")
-    expect(page.locator("table.results thead")).to_contain_text("baseline [95 % CI]")
+    page.get_by_label("Compare by").select_option("rounds")
+    expect(page.locator("table.results thead")).to_contain_text(
+        "Rounds to target \N{MINUS SIGN} best other [95 % CI]"
+    )
     shoot(page, "results", whole=True)
     page.goto("/")
     for name in (EXACT["name"], half["name"]):
@@ -340,23 +337,37 @@ def test_where_nothing_is_drawn_it_says_why(opened: Opened, stack: Stack) -> Non
     stack.client.delete(id)
 
 
-def test_the_footnote_counts_the_comparisons_that_were_tested(opened: Opened, stack: Stack) -> None:
-    id = stack.client.submit(merged(SYNTHETIC, {"name": "for its script", "rounds": 1, "seeds": [0]})).id
+def test_arms_are_beside_the_best_of_the_others_or_a_baseline_by_any_figure(
+    opened: Opened, stack: Stack, shoot: Shoot
+) -> None:
+    """Table, verdicts and words say the same, which are those of the service."""
+    changes = {
+        "name": "three rates",
+        "rounds": 12,
+        "seeds": [0, 1, 2, 3],
+        "sweep": {"local.lr": [0.01, 0.1, 0.3]},
+    }
+    id = stack.client.submit(merged(SYNTHETIC, changes)).id
     stack.client.wait(id)
     page = opened(f"/experiments/{id}")
     filled(page)
+    head, words = page.locator("table.results thead"), page.locator(".conclusion")
+    metric = page.get_by_label("Metric").first.input_value()
 
-    def arm(p: float | None) -> dict[str, Any]:
-        difference = None if p is None else {"p_adjusted": p}
-        return {"metrics": {"test_loss": {"final_difference": difference}}, "parameters": {}}
+    def says(**asked: Any) -> str:
+        found = stack.client.results(id, metrics=[metric], **asked).best_arms
+        assert found is not None
+        return found.says
 
-    for ps, told in (
-        ([None, 0.1, None, 0.2], "corrected by Holm for 2 comparisons,"),
-        ([None, 0.1], "corrected by Holm for 1 comparison,"),
-        ([None, None], "Differences are paired by seed."),
-    ):
-        results = {"arms": list(map(arm, ps)), "level": 0.05, "parameters": {}}
-        words = page.evaluate(EXPLANATION, [results, "test_loss", "final"])
-        assert told in words
-        assert ("Holm" in words) == any(ps)
+    expect(head).to_contain_text("Final \N{MINUS SIGN} best other [95 % CI]")
+    expect(words).to_have_text(says())
+    page.get_by_label("Compare by").select_option("area")
+    expect(head).to_contain_text("Mean over rounds \N{MINUS SIGN} best other [95 % CI]")
+    expect(words).to_have_text(says(by="area"))
+    page.get_by_label("Compare with").select_option(label="lr=0.01")
+    expect(head).to_contain_text("Mean over rounds \N{MINUS SIGN} baseline [95 % CI]")
+    expect(words).to_have_text(says(by="area", baseline=0))
+    expect(page.locator("table.results tbody tr").first).to_contain_text("(baseline)")
+    expect(page.locator("table.results td.verdict").first).to_have_text("baseline")
+    shoot(page, "beside-a-baseline", whole=True)
     stack.client.delete(id)
