@@ -53,7 +53,7 @@ test-lowest: $(LOWEST) ## Run the quick tests with the oldest versions that pypr
 	@# Old releases call what their own dependencies have deprecated since, and leave sockets to be collected.
 	@.lowest/bin/python -m pytest -W default::DeprecationWarning -W default::pytest.PytestUnraisableExceptionWarning --numprocesses=logical --maxprocesses=8 --dist=worksteal -m 'not slow and not papers and not nightly' --ignore=tests/browser --ignore=tests/deploy --ignore=tests/docs $(ARGS)
 
-reproduce: $(DEVELOPMENT) ## Run every figure of the papers on generated data in full and hold its claims to the record (a quarter of an hour)
+reproduce: $(DEVELOPMENT) ## Run every figure of the papers on generated data in full and hold its claims to the record (up to an hour)
 	@$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal -m papers tests/presets $(ARGS)
 
 docs: $(DEVELOPMENT) ## Build the documentation as a site, into site/

@@ -385,7 +385,9 @@ class ComparisonResult(Schema):
     right: float | None
     """Right-hand side, mean over the seeds; null if a run has no value or diverged."""
     verdict: ClaimOutcome
-    """Outcome of the test over the seeds."""
+    """Outcome of the test over the seeds, `does_not_hold` at 5 % divided by the
+    number of comparisons.
+    """
     seeds: int
     """Number of seeds available on both sides."""
     seeds_holding: int
@@ -400,8 +402,8 @@ class ClaimResult(Schema):
     source: Source
     """Place in the publication."""
     verdict: ClaimOutcome | None
-    """`holds` if all comparisons do, each by a one-sided test at 5 %; `does_not_hold` if one does not
-    at 5 % divided by their number; null while an arm has no results.
+    """`holds` if all comparisons do, each by a one-sided test at 5 %; `does_not_hold` if one does not;
+    null while an arm has no results.
     """
     comparisons: list[ComparisonResult]
     """Comparisons that the claim is based on."""

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from datetime import date
 from math import inf
 from typing import Any
 
@@ -12,6 +13,7 @@ from fedcore import ExperimentSpec, presets, run
 from fedcore.presets import PresetSpec, override
 from fedcore.presets.claims import PublishedClaim, Rows, Trajectory, best_so_far, judge, read
 from fedcore.spec.search import Study
+from fedcore.statistics.inequalities import ClaimOutcome
 from tests.presets.test_records import FOLDER
 
 RECORDS = read_records(FOLDER)
@@ -46,6 +48,8 @@ QUICK = (
 GENERATED = {"least_squares", "quadratic", "synthetic"}
 """Kinds of data that every machine has."""
 LONGEST_S = 7200
+TESTED_SINCE = date(2026, 11, 27)
+"""Earlier records were judged by their counts of seeds, which decide less than the tests do."""
 
 
 def in_full() -> Iterator[PresetSpec]:
@@ -88,9 +92,12 @@ def kinds(claims: Iterator[PublishedClaim]) -> set[tuple[str, str]]:
 
 def come_out_as_on_record(preset: PresetSpec) -> None:
     rows = played(ExperimentSpec.model_validate(preset.spec))
-    for claim, recorded in zip(claims_of(preset), RECORDS[preset.name].claims, strict=True):
+    record = RECORDS[preset.name]
+    by_counts = record.finished is not None and record.finished < TESTED_SINCE
+    for claim, recorded in zip(claims_of(preset), record.claims, strict=True):
         verdict = judge(claim, rows)
-        assert verdict.outcome is recorded.verdict, (claim.says, verdict.sides)
+        if not (by_counts and recorded.verdict is ClaimOutcome.NOT_DECIDED):
+            assert verdict.outcome is recorded.verdict, (claim.says, verdict.sides)
 
 
 def played(spec: ExperimentSpec) -> Rows:
