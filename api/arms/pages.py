@@ -2,7 +2,7 @@
 too.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Annotated
@@ -21,7 +21,7 @@ from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, arms, experiments
 from fedcore.platform.store.arms import ArmFilter, MeasureFigure, SeedFigures
 from fedcore.statistics import summary
-from fedcore.statistics.importance import distinguishing_settings, rank_settings
+from fedcore.statistics.importance import SettingShare, distinguishing_settings, rank_settings
 from fedcore.statistics.poor_runs import WORDS
 
 MOST_ROWS = 10_000
@@ -77,12 +77,15 @@ def _rows(database: Database, filters: ArmFilter) -> Response:
     estimates = {name: _estimates(values, found.arms["runs"]) for name, values in figures.items()}
     telling = distinguishing_settings(found.settings)
     compared = {} if filters.experiments is None else {path: found.settings[path] for path in telling}
+    metrics = [
+        {"name": metric.name, "better": metric.best and _BETTER[metric.best.which]}
+        for metric in fields.metrics
+    ]
+    better = {f"{one['name']}.{which}": one["better"] for one in metrics for which in ("best", "final")}
+    better |= dict.fromkeys(("megabytes_sent", "seconds"), "min")
     return JSONResponse(
         {
-            "metrics": [
-                {"name": metric.name, "better": metric.best and _BETTER[metric.best.which]}
-                for metric in fields.metrics
-            ],
+            "metrics": metrics,
             "experiments": found.experiments,
             "arms": found.arms,
             "shared": found.shared,
@@ -92,7 +95,7 @@ def _rows(database: Database, filters: ArmFilter) -> Response:
             "estimates": estimates,
             "telling": telling,
             "importance": {
-                name: [one._asdict() for one in rank_settings(compared, found["mean"])]
+                name: [one._asdict() for one in _ranked(compared, found["mean"], better.get(name))]
                 for name, found in estimates.items()
             },
             "warnings": WORDS,
@@ -100,6 +103,13 @@ def _rows(database: Database, filters: ArmFilter) -> Response:
         },
         headers=HEADERS,
     )
+
+
+def _ranked(
+    settings: Mapping[str, Sequence[Hashable]], figures: Sequence[float | None], better: str | None
+) -> list[SettingShare]:
+    """Return the settings by importance; none for a metric that has no better and worse."""
+    return rank_settings(settings, figures, higher_is_better=better == "max") if better else []
 
 
 def _estimates(values: Sequence[float | None], runs: Sequence[int]) -> dict[str, list[float | None]]:

@@ -1,58 +1,86 @@
-"""Importance of settings: how much of the differences between arms each of them explains."""
+"""Importance of settings: how much each of them decides which arms come to the top.
 
+PED-ANOVA (Watanabe, Bansal and Hutter, IJCAI 2023) compares how often the top arms have a value of a setting
+with how often all arms have it. Arms that are useless do not count, however much they differ. Optuna's
+evaluator needs a study, with a range for each setting; here arms have few values of each.
+"""
+
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from itertools import groupby
+from math import ceil
 from typing import NamedTuple
 
+TOP_SHARE = 0.1
+"""The share of the arms that are the top, as in Optuna."""
+LEAST_TOP = 2
+"""Number of arms in the top, at least."""
 MOST_LEVELS = 8
 """Maximum number of levels: more numbers are compared as this many groups of neighbours."""
-_ROUNDING = 1e-9
-"""Squares may sum to this share more than there are."""
 
 
 class SettingShare(NamedTuple):
-    """How much a setting explains."""
+    """How much a setting decides."""
 
     path: str
     share: float | None
-    """Share of the variance; None where it cannot be told apart from chance."""
-
-
-class _Effect(NamedTuple):
-    squares: float
-    freedom: int
+    """Share from 0 to 1; None where it cannot be told apart from chance."""
+    among: str | None = None
+    """The kinds of block that have this option, among whose arms it was found; None for all arms."""
 
 
 def rank_settings(
-    settings: Mapping[str, Sequence[Hashable]], figures: Sequence[float | None]
+    settings: Mapping[str, Sequence[Hashable]], figures: Sequence[float | None], *, higher_is_better: bool
 ) -> list[SettingShare]:
-    """Return the share of the variance of `figures` that each setting explains alone, most important
-    first; an arm without a figure does not count.
+    """Return how much each setting alone decides which arms are in the top, most important first; an arm
+    without a figure does not count.
 
-    The share is omega squared of an analysis of variance with main effects, about 0 for a setting
-    without influence:
+    Of n arms t are in the top: the best TOP_SHARE, and those that are as good as the last of them. With
+    p_l and q_l the shares of level l among the top and among all arms, Pearson's divergence of PED-ANOVA is
 
-        omega^2 = (SS_effect - df_effect * MS_error) / (SS_total + MS_error)
+        D = sum_l q_l (p_l / q_l - 1)^2
 
-    What the settings do not explain together is the error; where they have as many values as there
-    are arms, what one of them does not explain.
+    which is n/t - 1 if one level holds the top and no other arm. The share is V = D / (n/t - 1), which is
+    Cramer's V squared, corrected for its mean (L - 1)/(n - 1) where L levels have no influence:
+
+        (V - (L - 1)/(n - 1)) / (1 - (L - 1)/(n - 1)), at least 0
+
+    An option that only some kinds of its block have is judged among the arms of these kinds.
     """
-    known = [(place, figure) for place, figure in enumerate(figures) if figure is not None]
-    # The squares of large numbers would be infinite.
-    scale = max((abs(figure) for _, figure in known), default=0.0) or 1.0
-    values = [figure / scale for _, figure in known]
-    total = _Effect(_squares(values), len(values) - 1)
-    effects = {
-        path: _effect(_levels([column[place] for place, _ in known]), values, total)
-        for path, column in settings.items()
-    }
-    left = _without(total, *effects.values())
-    estimable = left.freedom > 0 and left.squares > -_ROUNDING * total.squares
-    found = [
-        SettingShare(path, _omega_squared(effect, left if estimable else _without(total, effect), total))
-        for path, effect in effects.items()
-    ]
+    known = [place for place, figure in enumerate(figures) if figure is not None]
+    found = [_share_of(path, settings, known, figures, higher_is_better) for path in settings]
     return sorted(found, key=lambda one: -1 if one.share is None else one.share, reverse=True)
+
+
+def _share_of(
+    path: str,
+    settings: Mapping[str, Sequence[Hashable]],
+    known: Sequence[int],
+    figures: Sequence[float | None],
+    higher_is_better: bool,
+) -> SettingShare:
+    values, among = settings[path], None
+    kind = next((other for other in settings if _is_option(path, other)), None)
+    having = [place for place in known if values[place] is not None]
+    if kind is not None and len(having) < len(known):
+        known, among = having, ", ".join(sorted({str(settings[kind][place]) for place in having}))
+    sign = -1 if higher_is_better else 1
+    costs = [sign * (figures[place] or 0.0) for place in known]
+    return SettingShare(path, _corrected(_levels([values[place] for place in known]), costs), among)
+
+
+def _corrected(levels: Sequence[Hashable], costs: Sequence[float]) -> float | None:
+    """Return the share of a setting with these levels; the lower the cost of an arm, the better."""
+    arms = len(costs)
+    if arms < 2:
+        return None
+    last = sorted(costs)[min(max(LEAST_TOP, ceil(TOP_SHARE * arms)), arms) - 1]
+    top = Counter(level for level, cost in zip(levels, costs, strict=True) if cost <= last)
+    chance, count = (len(set(levels)) - 1) / (arms - 1), top.total()
+    if count == arms or not 0 < chance < 1:
+        return None
+    shares = ((top[level] / count, size / arms) for level, size in Counter(levels).items())
+    divergence = sum((p - q) ** 2 / q for p, q in shares)
+    return max(0.0, (divergence / (arms / count - 1) - chance) / (1 - chance))
 
 
 def distinguishing_settings(settings: Mapping[str, Sequence[Hashable]]) -> list[str]:
@@ -86,33 +114,3 @@ def _levels(values: Sequence[Hashable]) -> list[Hashable]:
         return [(type(value) is bool, value) for value in values]
     group = {value: place * MOST_LEVELS // len(numbers) for place, value in enumerate(numbers)}
     return [group[value] for value in values if isinstance(value, int | float)]
-
-
-def _effect(levels: Sequence[Hashable], values: Sequence[float], total: _Effect) -> _Effect:
-    """Return the squares and degrees of freedom between the levels."""
-    places = {level: place for place, level in enumerate(dict.fromkeys(levels))}
-    ordered = sorted(zip((places[level] for level in levels), values, strict=True))
-    within = sum(
-        _squares([value for _, value in members]) for _, members in groupby(ordered, lambda pair: pair[0])
-    )
-    return _Effect(total.squares - within, len(places) - 1)
-
-
-def _without(total: _Effect, *effects: _Effect) -> _Effect:
-    return _Effect(
-        total.squares - sum(effect.squares for effect in effects),
-        total.freedom - sum(effect.freedom for effect in effects),
-    )
-
-
-def _omega_squared(effect: _Effect, error: _Effect, total: _Effect) -> float | None:
-    if effect.freedom < 1 or error.freedom < 1 or total.squares == 0:
-        return None
-    noise = max(error.squares, 0.0) / error.freedom
-    return max(0.0, (effect.squares - effect.freedom * noise) / (total.squares + noise))
-
-
-def _squares(values: Sequence[float]) -> float:
-    """Sum of squared distances from the mean."""
-    mean = sum(values) / len(values) if values else 0.0
-    return sum((value - mean) ** 2 for value in values)

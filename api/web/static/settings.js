@@ -328,6 +328,7 @@ class Settings {
     const words = [...found]
       .reverse()
       .map(({ path, share }) => `${path} ${share === null ? "unknown" : `${Math.round(100 * share)} %`}`);
+    const among = new Map(found.map((one) => [one.path, one.among ? ` (among ${one.among})` : ""]));
     const chart = this.chart("importance", `Importance of settings: ${words.join(", ")}`, (made) =>
       made.on("click", ({ name }) => {
         this.fields.across.value = name;
@@ -342,14 +343,22 @@ class Settings {
         /** @param {{ name: string, value: number | "-" }} bar */
         formatter: ({ name, value }) =>
           this.lines(
-            name,
-            value === "-" ? "too few arms for each value" : `explains ${value.toFixed(1)} % of the variance`,
+            name + (among.get(name) ?? ""),
+            value === "-"
+              ? "cannot be told apart from chance"
+              : `decides ${value.toFixed(1)} % of which arms are the top tenth`,
           ),
       },
-      xAxis: { ...axis({ min: 0, max: 100, name: "Variance explained, %", gap: 24, colours }) },
+      xAxis: { ...axis({ min: 0, max: 100, name: "Decides the top tenth, %", gap: 24, colours }) },
       yAxis: {
         ...this.category(found.map(({ path }) => path)),
-        axisLabel: { color: colours.text, width: 160, overflow: "truncate" },
+        axisLabel: {
+          color: colours.text,
+          width: 200,
+          overflow: "truncate",
+          /** @param {string} path */
+          formatter: (path) => path + (among.get(path) ?? ""),
+        },
       },
       series: [
         {

@@ -63,10 +63,10 @@ export interface ArmColumns {
     /** Settings that tell arms apart: all that differ but options that follow from the kind of their block. */
     telling: string[];
     /**
-     * Of one experiment, how much of the variance of a figure each of these settings explains, most important first; null where it cannot be told apart
-     * from chance.
+     * Of one experiment, how much each of these settings decides which arms are the top by a figure, most important first; null where it cannot be told
+     * apart from chance. Options that only some kinds have are judged among the arms of these.
      */
-    importance: Record<string, { path: string; share: number | null }[]>;
+    importance: Record<string, { path: string; share: number | null; among: string | null }[]>;
     /** In words, for one run and for several. */
     warnings: Record<string, [string, string]>;
     /** True if there are further arms. */

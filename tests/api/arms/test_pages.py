@@ -33,7 +33,7 @@ def test_rows_have_each_run_and_match_the_conditions(
     assert estimates == {"mean": [0.5, None], "std": [0, None], "low": [0.5, None], "high": [0.5, None]}
     assert (found["telling"], found["importance"]["train_loss.best"]) == (
         ["local.lr"],
-        [{"path": "local.lr", "share": None}],
+        [{"path": "local.lr", "share": None, "among": None}],
     )
     # What no run has is left out.
     assert "test_accuracy.best" not in found["figures"]
