@@ -11,13 +11,19 @@ from pydantic import AfterValidator, BaseModel
 
 from api.http.authentication import Submitter
 from api.http.dependencies import DatabaseDep, printable
+from api.http.problems import InvalidDocumentError
+from api.results.queries import read_results
 from api.web.rendering import render_page
 from fedcore import presets
 from fedcore.data.uploaded import Uploaded
+from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, experiments
 from fedcore.presets import PresetSpec
 from fedcore.spec import ExperimentSpec, stored_spec, yaml_documents
 from fedcore.spec.search import Study
+from fedq.results.confirmation import CONFIRMED_ARMS, CONFIRMING_SEEDS, confirming_specification
+from fedq.results.curves import Window
+from fedq.results.summaries import metric_names
 
 EXAMPLE = """\
 # Omitted fields take their defaults.
@@ -72,9 +78,15 @@ def write(
     database: DatabaseDep,
     preset: Name = None,
     experiment: Annotated[Name, Query(alias="from", max_length=200)] = None,
+    confirm: Annotated[Name, Query(max_length=200)] = None,
 ) -> Response:
-    """Return the page; it checks and submits through `POST /v1/experiments` only."""
-    start = _start(database, principal.sees, preset, experiment)
+    """Return the page; it checks and submits through `POST /v1/experiments` only. With `confirm`, it starts
+    from the leading arms of an experiment on fresh seeds.
+    """
+    if confirm is not None:
+        start = _confirmation(database, principal, confirm)
+    else:
+        start = _start(database, principal.sees, preset, experiment)
     known = start.preset and {"name": start.preset.name, "specification": start.preset.spec}
     return render_page(
         request,
@@ -112,6 +124,18 @@ def _start(database: Database, owner: str | None, preset: str | None, experiment
             record = experiments.find(session, experiment, owner)
             return Start(yaml_documents.dump(_brief(stored_spec(record.spec))), f"experiment {record.name}")
     return Start(EXAMPLE)
+
+
+def _confirmation(database: Database, principal: Principal, experiment: str) -> Start:
+    """Raises ResourceNotFoundError and InvalidDocumentError."""
+    results = read_results(database, principal, experiment, metric_names(), Window(2))
+    with database.reading() as session:
+        record = experiments.find(session, experiment, principal.sees)
+    try:
+        document = confirming_specification(record.spec, results, CONFIRMED_ARMS, CONFIRMING_SEEDS)
+    except ValueError as error:
+        raise InvalidDocumentError.at("?confirm", str(error)) from error
+    return Start(yaml_documents.dump(_brief(stored_spec(document))), f"leading arms of {record.name}")
 
 
 def _brief(value: Any) -> Any:

@@ -21,6 +21,7 @@ from fedcore.platform.store import Database, experiments
 from fedcore.spec import Arm, stored_arms
 from fedcore.statistics.summary import HEADLINES, better_of
 from fedq.event_positions import Position
+from fedq.results.confirmation import CONFIRMATION
 from fedq.results.curves import Window
 from fedq.results.presentation import ComparedFigure, TargetCost
 from fedq.results.summaries import TOTALS, Metric, by_arm, metric_names
@@ -136,7 +137,9 @@ def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     if target is None:
         return results
     arms = list(by_arm(rows.runs).values())
-    return with_target(results, arms, rows.series, target, by, place)
+    return with_target(
+        results, arms, rows.series, target, by, place, confirmed=CONFIRMATION in rows.experiment.tags
+    )
 
 
 def read_claims(database: Database, principal: Principal, experiment_id: str) -> Claims:

@@ -25,6 +25,7 @@ from fedcore.spec import yaml_documents
 from fedcore.statistics.summary import HEADLINES, better_of
 from fedq.figures.drawing import draw
 from fedq.results import presentation
+from fedq.results.confirmation import CONFIRMATION
 from fedq.results.curves import Window
 from fedq.results.presentation import comparison_cells
 from fedq.results.summaries import TOTALS, best_arms_of, by_arm, metric_names
@@ -107,7 +108,9 @@ def _sections(
     found = {name for arm in results.arms for name in arm.curves}
     arms = list(by_arm(rows_read.runs).values())
     for metric in [*(name for name in HEADLINES if name in found), *sorted(found - set(HEADLINES))]:
-        best_arms = best_arms_of(arms, rows_read.series, [metric])
+        best_arms = best_arms_of(
+            arms, rows_read.series, [metric], confirmed=CONFIRMATION in rows_read.experiment.tags
+        )
         table = comparison_cells(results.model_copy(update={"best_arms": best_arms}), metric)
         best = _best(results, metric)
         rows = [

@@ -11,6 +11,7 @@ from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.statistics import summary
 from fedcore.statistics.series import Series
 from fedq.event_positions import Position
+from fedq.results.confirmation import CONFIRMATION
 from fedq.results.curves import Window
 from fedq.results.presentation import ComparedFigure
 from fedq.results.summaries import arms_of, best_arms_of, by_arm, data_sources
@@ -80,7 +81,9 @@ def results_of(
                 None if position is None else changed_from(arms, rows.runs, position),
             )
         ],
-        best_arms=best_arms_of(arms, rows.series, metrics, by, baseline),
+        best_arms=best_arms_of(
+            arms, rows.series, metrics, by, baseline, confirmed=CONFIRMATION in experiment.tags
+        ),
     )
 
 

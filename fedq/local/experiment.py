@@ -42,6 +42,7 @@ from fedq.local.folder import ExperimentFolder, LocalRun, RunKey
 from fedq.local.stages import Setup, Stage, begin_process, compute_stage
 from fedq.planning.draws import play_draws
 from fedq.planning.work import count_work, name_kind
+from fedq.results.confirmation import CONFIRMATION
 from fedq.results.curves import Window
 from fedq.results.summaries import TOTALS, arms_of, best_arms_of, by_arm, data_sources, metric_names
 from fedq.schemas import Results
@@ -362,7 +363,7 @@ def results(folder: ExperimentFolder) -> Results:
         data_sources=data_sources(provenance for _, _, provenance in found),
         confidence=summary.CONFIDENCE,
         arms=arms_of(arms, series, metrics, Window(POINTS)),
-        best_arms=best_arms_of(arms, series, metrics),
+        best_arms=best_arms_of(arms, series, metrics, confirmed=CONFIRMATION in spec.tags),
     )
 
 

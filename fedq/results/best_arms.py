@@ -34,7 +34,7 @@ _WORDS = {
 }
 
 
-def best_arms(
+def best_arms(  # noqa: PLR0913 - what a comparison depends on
     names: Sequence[str],
     figures: Sequence[Mapping[int, float]],
     diverged: Sequence[Collection[int]],
@@ -44,12 +44,14 @@ def best_arms(
     *,
     target: float = 0.0,
     horizon: float = inf,
+    confirmed: bool = False,
 ) -> BestArms | None:
     """The arms that may be the best by these figures, by seed, and each beside the best of the others or
     beside a `baseline`; None for a single arm, for more than MOST_COMPARED with figures, and for a metric
     that has no better and worse.
 
-    Costs are those of reaching the value `target` of the metric, and count up to the `horizon`.
+    Costs are those of reaching the value `target` of the metric, and count up to the `horizon`. Unless the
+    arms are `confirmed`, by seeds that did not select them, the leader of many is said to be selected.
     """
     cost = by in get_args(TargetCost)
     better = min if cost else better_of(metric)
@@ -61,6 +63,12 @@ def best_arms(
     said = [_words(names, found, figure, better)]
     if baseline is not None and found.arms:
         said.insert(0, _beside_baseline(names, found, figure, baseline))
+    compared = sum(one.difference is not None for one in found.beside)
+    if found.arms and not confirmed and compared > NAMED:
+        said.append(
+            f"The leader is selected from {compared} arms by these figures, which are thus too good: confirm"
+            " it on fresh seeds."
+        )
     if horizon < inf:
         said.append(
             f"Runs count up to {horizon:,.4g} {by.replace('_', ' ')}, by which some had not reached it."

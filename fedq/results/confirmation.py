@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedcore.statistics.summary import better_of
 
 if TYPE_CHECKING:
-    from fedq.schemas import ArmResult, Experiment, Results
+    from fedq.schemas import ArmResult, Results
+
+
+CONFIRMED_ARMS, CONFIRMING_SEEDS = 5, 10
+"""Arms and seeds of a confirmation, if none are named."""
+CONFIRMATION = "confirmation"
+"""Tag of an experiment whose seeds did not select its arms."""
 
 
 def confirming_specification(
-    experiment: Experiment, results: Results, arms: int | Sequence[str], seeds: int
+    specification: Mapping[str, Any], results: Results, arms: int | Sequence[str], seeds: int
 ) -> dict[str, Any]:
     """The specification of an experiment of `arms` of another one, its leading ones if given by their
-    number, with `seeds` seeds that it does not have.
+    number, with `seeds` seeds that it does not have. `results` are those of the other one.
 
     Raises ValueError if there are fewer than two such arms, or no arm has a name that is given.
     """
     chosen = _leading(results, arms) if isinstance(arms, int) else _named(results, arms)
     if len(chosen) < 2:
         raise ValueError(
-            f"{experiment.id} has {len(chosen)} arms to choose, and two or more are needed: wait for its runs"
+            f"{results.experiment_id} has {len(chosen)} arms to choose, and two or more are needed: wait for"
+            " its runs"
         )
-    document = dict(experiment.specification)
+    document = dict(specification)
     document.pop("search", None)
     first = max(document["seeds"]) + 1
     return document | {
-        "name": f"{experiment.name[:180]}, confirmed",
-        "description": f"Arms of {experiment.id} on seeds that did not select them.",
+        "name": f"{results.name[:180]}, confirmed",
+        "tags": [*dict.fromkeys([*document.get("tags", ()), CONFIRMATION])],
+        "description": f"Arms of {results.experiment_id} on seeds that did not select them.",
         "seeds": list(range(first, first + seeds)),
         "sweep": {"arms": [{"name": arm.name, **arm.settings} for arm in chosen]},
     }

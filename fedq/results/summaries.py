@@ -102,11 +102,13 @@ def best_arms_of(
     baseline: int | None = None,
     comparable: Sequence[bool] | None = None,
     names: Sequence[str] | None = None,
+    *,
+    confirmed: bool = False,
 ) -> BestArms | None:
     """Return the arms, given by their runs, that may be the best by a figure of a metric: the first of
     `metrics`, or the most telling if they are all that there are. `comparable` says which share data set
     and seeds with the `baseline`, or the first one; None: as their settings say. `names` are those of the
-    arms, if not those of their runs.
+    arms, if not those of their runs. `confirmed` as of `best_arms`.
 
     None for a cost of reaching a target: `fedq.results.targets.with_target` compares these.
 
@@ -129,6 +131,7 @@ def best_arms_of(
         metric,
         by,
         baseline,
+        confirmed=confirmed,
     )
 
 

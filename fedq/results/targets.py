@@ -53,6 +53,8 @@ def with_target(
     target: Target,
     by: ComparedFigure,
     baseline: int | None,
+    *,
+    confirmed: bool,
 ) -> Results:
     """Return the results with the cost of reaching the target for each arm, given by its runs, and with
     the arms that may be the best by the cost `by`, if it is one.
@@ -66,7 +68,9 @@ def with_target(
     ]
     changes: dict[str, Any] = {"target": target, "arms": told}
     if by in get_args(TargetCost):
-        changes["best_arms"] = _best([arm.name for arm in told], arms, costs, target, by, baseline)
+        changes["best_arms"] = _best(
+            [arm.name for arm in told], arms, costs, target, by, baseline, confirmed=confirmed
+        )
     return results.model_copy(update=changes)
 
 
@@ -114,6 +118,8 @@ def _best(
     target: Target,
     by: ComparedFigure,
     baseline: int | None,
+    *,
+    confirmed: bool,
 ) -> BestArms | None:
     """Return the arms that may be the best by a cost of the runs that have ended and were not stopped by a
     search; None if no run reached the target.
@@ -144,4 +150,5 @@ def _best(
         baseline,
         target=target.value,
         horizon=horizon,
+        confirmed=confirmed,
     )

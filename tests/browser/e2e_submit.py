@@ -335,3 +335,27 @@ def test_yaml_replaces_what_the_form_could_not_read(opened: Opened) -> None:
     expect(_verdict(page)).to_have_text(VALID)
     page.get_by_role("tab", name="Form").click()
     expect(_field(page, "/seeds")).not_to_have_value("3, [")
+
+
+def test_leading_arms_are_confirmed_on_fresh_seeds(opened: Opened, stack: Stack) -> None:
+    """From the page of results, over the form, to an experiment whose figures are not selected."""
+    rates = {"sweep": {"local.lr": [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4]}}
+    changes = {"name": "many rates", "rounds": 2, "seeds": [0, 1, 2], **rates}
+    id = stack.client.submit(merged(SYNTHETIC, changes)).id
+    stack.client.wait(id)
+    page = opened(f"/experiments/{id}")
+    expect(page.locator(".conclusion")).to_contain_text("selected from 7 arms")
+    page.get_by_role("link", name="Confirm on fresh seeds").click()
+    expect(page.get_by_text("leading arms of many rates")).to_be_visible()
+    expect(_verdict(page)).to_have_text("Valid: 5 arms, 50 runs")
+    page.get_by_role("button", name="Submit", exact=True).click()
+    expect(page).to_have_url(re.compile("/experiments/exp_"))
+    made = stack.client.experiment(page.url.rpartition("/")[2])
+    assert made.specification["seeds"] == list(range(3, 13))
+    assert (len(made.arms), made.tags) == (5, ["confirmation"])
+    stack.client.wait(made.id)
+    page.reload()
+    expect(page.locator(".conclusion")).not_to_be_empty()
+    expect(page.locator(".conclusion")).not_to_contain_text("selected")
+    for one in (id, made.id):
+        stack.client.delete(one)

@@ -15,7 +15,7 @@ from fedq.client.transport import EXPERIMENTS, RUNS, drop_absent
 from fedq.errors import MissingPackageError
 from fedq.figures.style import Figure, FigureForm, FigureOptions, Horizontal
 from fedq.results import tables
-from fedq.results.confirmation import confirming_specification
+from fedq.results.confirmation import CONFIRMED_ARMS, CONFIRMING_SEEDS, confirming_specification
 from fedq.results.frames import Frame
 from fedq.results.presentation import ComparedFigure, RunFigure, figure_file
 from fedq.results.tables import arms_of, rows_of
@@ -66,8 +66,8 @@ class OutcomeCalls(ExperimentCalls):
         self,
         id: str,
         *,
-        arms: int | Sequence[str] = 5,
-        seeds: int = 10,
+        arms: int | Sequence[str] = CONFIRMED_ARMS,
+        seeds: int = CONFIRMING_SEEDS,
         metric: str | None = None,
         idempotency_key: str | None = None,
     ) -> Experiment:
@@ -79,7 +79,7 @@ class OutcomeCalls(ExperimentCalls):
         ValueError if fewer than two arms can be chosen.
         """
         found = await self.results(id, metrics=None if metric is None else [metric])
-        document = confirming_specification(await self.experiment(id), found, arms, seeds)
+        document = confirming_specification((await self.experiment(id)).specification, found, arms, seeds)
         return await self.submit(document, idempotency_key=idempotency_key)
 
     async def compare(

@@ -11,11 +11,13 @@ from fastapi import FastAPI
 from api.experiments.submit_pages import EXAMPLE, choices
 from fedcore import presets
 from fedcore.platform.access import Scope
+from fedcore.platform.store import Database
 from fedcore.settings import Settings
 from fedcore.spec import ExperimentSpec, yaml_documents
 from tests.api.conftest import browsing
+from tests.builders.claims import end_runs, report
 from tests.builders.experiments import submit_over_http
-from tests.builders.specifications import TINY, merged
+from tests.builders.specifications import TINY, TWO_ARMS, merged
 from tests.support.access import key_for
 
 
@@ -24,6 +26,22 @@ def text_of(page: httpx.Response) -> str:
     assert page.status_code == 200, page.text
     (text,) = re.findall(r"<textarea id=\"document\"[^>]*>(.*?)</textarea>", page.text, re.DOTALL)
     return html.unescape(text)
+
+
+def test_form_begins_with_the_leading_arms_of_an_experiment_on_fresh_seeds(
+    browser: httpx.Client, http: httpx.Client, rows: Database
+) -> None:
+    """What it begins with can be submitted. While no run has ended, it says so."""
+    id = submit_over_http(http, TWO_ARMS)["id"]
+    early = browser.get("/submit", params={"confirm": id})
+    assert early.status_code == 422
+    assert "wait for its runs" in early.text
+    assert browser.get("/submit", params={"confirm": "exp_none"}).status_code == 404
+    end_runs(rows, lambda held: [report(1, train_loss=1.0 + held.arm + held.seed / 10)], 6)
+    document = yaml_documents.load(text_of(browser.get("/submit", params={"confirm": id})))
+    made = submit_over_http(http, document)
+    assert made["specification"]["seeds"] == list(range(3, 13))
+    assert [arm["name"] for arm in made["arms"]] == ["lr=0.1", "lr=0.05"]
 
 
 def test_form_begins_with_an_example_that_can_be_submitted(ann: httpx.Client) -> None:

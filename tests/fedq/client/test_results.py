@@ -102,10 +102,14 @@ def test_the_leading_arms_are_confirmed_on_seeds_that_did_not_select_them(
     assert [arm.settings for arm in made.arms] == [found.arms[place].settings for place in leading]
     assert made.specification["seeds"] == [3, 4, 5, 6]
     assert original.id in made.specification["description"]
+    assert made.tags == [*original.tags, "confirmation"]
+    assert found.best_arms is not None
+    assert "selected from 6 arms" in found.best_arms.says
     carry_out(service.database, service.storage, 12)
     confirmed = client.results(made.id).best_arms
     assert confirmed is not None
     assert confirmed.seeds == 4
+    assert "selected" not in confirmed.says
     named = client.confirm(original.id, arms=[found.arms[4].name, found.arms[0].name], seeds=1)
     assert [arm.name for arm in named.arms] == [found.arms[4].name, found.arms[0].name]
     with pytest.raises(ValueError, match="no arm 'nothing' among"):

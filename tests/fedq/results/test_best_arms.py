@@ -60,6 +60,19 @@ def test_beside_a_baseline_arms_are_better_or_worse_or_cannot_be_told_from_it() 
     assert [one.words for one in few.beside] == ["baseline", "too few seeds"]
 
 
+@pytest.mark.parametrize(
+    ("arms", "confirmed", "said"), [(6, False, True), (5, False, False), (6, True, False)]
+)
+def test_a_leader_of_many_arms_is_selected_until_it_is_confirmed(
+    arms: int, confirmed: bool, said: bool
+) -> None:
+    means = [0.9, *[0.5] * (arms - 1)]
+    figures = [{seed: mean + SHAKE[arm % 2][seed] for seed in range(5)} for arm, mean in enumerate(means)]
+    answer = best_arms("abcdef"[:arms], figures, [()] * arms, "test_accuracy", "final", confirmed=confirmed)
+    assert answer is not None
+    assert (f"selected from {arms} arms by these figures" in answer.says) is said
+
+
 def test_of_losses_the_smallest_is_the_best() -> None:
     assert found([0.80, 0.90, 0.70], metric="train_loss").says.startswith(
         "c is the best arm in final train loss"
@@ -89,7 +102,7 @@ def test_arms_that_diverged_are_named_and_not_imputed() -> None:
 
 def test_many_arms_are_counted_and_names_with_commas_are_set_apart() -> None:
     many = found([0.9, *[0.5] * 9])
-    assert many.says.endswith("The other 9 are worse.")
+    assert "The other 9 are worse." in many.says
     alike = found([0.9] * 9).says
     assert " and 3 others may be as good or better" in alike
     assert found([0.9, 0.5, 0.4], names=["lr=1, E=2", "x", "y"]).says.startswith('"lr=1, E=2" is the best')
