@@ -14,7 +14,6 @@ from fedcore.platform.store.records import resolve
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedcore.spec import Arm, ExperimentSpec, stored_arms
 from fedcore.statistics import summary
-from fedcore.statistics.best_set import LEAST_SEEDS
 from fedcore.statistics.series import Series
 from fedq.event_positions import Position
 from fedq.results.curves import Window
@@ -67,7 +66,7 @@ class ComparedArm:
         if self.experiment.id == other.experiment.id:
             return True
         mine, theirs = ({run.seed for run in one.runs if run.id in found} for one in (self, other))
-        return len(mine & theirs) >= LEAST_SEEDS and self.conditions == other.conditions
+        return len(mine & theirs) >= summary.LEAST_SEEDS and self.conditions == other.conditions
 
     def member(self, *, paired: bool) -> Member:
         """Return its experiment and whether it is paired."""
@@ -185,7 +184,7 @@ def _pairing(apart: Sequence[str], arms: int) -> str:
     """Say which arms are compared, and name those that are not."""
     if not apart:
         return "All arms are compared, seed by seed."
-    lacking = f"data set, partition, participation and at least {LEAST_SEEDS} seeds"
+    lacking = f"data set, partition, participation and at least {summary.LEAST_SEEDS} seeds"
     if len(apart) == arms - 1:
         return f"No arms are compared: they do not share {lacking}."
     return f"Arms are compared seed by seed, except those that do not share {lacking}: {join_names(apart)}."

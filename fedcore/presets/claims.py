@@ -10,8 +10,8 @@ from typing import Annotated, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from fedcore.block import Block, Finite
-from fedcore.statistics.inequalities import LEVEL, ClaimOutcome, p_positive
-from fedcore.statistics.summary import better_of, moments
+from fedcore.statistics.inequalities import ClaimOutcome, p_positive
+from fedcore.statistics.summary import LEVEL, better_of, moments
 
 Statistic = Literal["final", "best", "mean", "tail", "fluctuation", "rounds_to"]
 TAIL = 0.1

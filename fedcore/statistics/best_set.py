@@ -13,7 +13,7 @@ from math import frexp, inf, isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from fedcore.lazy import np
-from fedcore.statistics.summary import CONFIDENCE
+from fedcore.statistics.summary import LEAST_SEEDS, LEVEL
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     Array: TypeAlias = NDArray[np.float64]
     Places: TypeAlias = NDArray[np.intp]
 
-LEVEL = round(1 - CONFIDENCE, 9)
-"""Chance with which a verdict of an experiment is wrong, at most."""
-LEAST_SEEDS = 3
-"""Number of seeds from which anything is concluded, at least: two say next to nothing of how much seeds
-scatter.
-"""
 ROUNDING = 1e-12
 """Figures that agree to this share of their size agree to rounding."""
 NEAREST_SHARE = 5e-5

@@ -7,12 +7,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from math import comb, isfinite, isnan, sqrt
 
-from fedcore.statistics.summary import moments, students_tail
-
-LEVEL = 0.05
-"""Probability, at most, of a claim that is false to be said to hold, and of a true one not to hold."""
-LEAST_SEEDS = 3
-"""Fewer seeds decide nothing, unless nothing is random."""
+from fedcore.statistics.summary import LEAST_SEEDS, moments, students_tail
 
 
 class ClaimOutcome(StrEnum):

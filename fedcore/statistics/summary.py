@@ -18,6 +18,12 @@ else:
     measures = LazyModule("fedcore.measures")
 
 CONFIDENCE = 0.95
+LEVEL = round(1 - CONFIDENCE, 9)
+"""Chance, at most, with which a conclusion is wrong."""
+LEAST_SEEDS = 3
+"""Number of seeds from which anything is concluded, at least: two say next to nothing of how much seeds
+scatter.
+"""
 _EXACT = ("objective", "suboptimality", "distance")
 
 

@@ -8,14 +8,13 @@ from math import inf
 from typing import get_args
 
 from fedcore.statistics.best_set import (
-    LEAST_SEEDS,
     ArmBeside,
     ArmVerdict,
     BestSet,
     ComparisonScale,
     find_best_arms,
 )
-from fedcore.statistics.summary import CONFIDENCE, better_of
+from fedcore.statistics.summary import CONFIDENCE, LEAST_SEEDS, better_of
 from fedq.results.presentation import ComparedFigure, TargetCost, counted, is_share
 from fedq.schemas import ArmBesideOthers, BestArms
 

@@ -20,7 +20,8 @@ from fedcore.presets.claims import (
     judge,
     read,
 )
-from fedcore.statistics.inequalities import LEVEL, ClaimOutcome
+from fedcore.statistics.inequalities import ClaimOutcome
+from fedcore.statistics.summary import LEVEL
 
 LOSS = Trajectory([1, 2, 3, 4], [4.0, 1.0, 3.0, 2.0], diverged=False)
 ACCURACY = Trajectory([1, 2, 3, 4], [0.1, 0.5, 0.3, 0.4], diverged=False)

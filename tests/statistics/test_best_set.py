@@ -11,7 +11,6 @@ from hypothesis.extra.numpy import arrays
 
 from fedcore.lazy import LazyModule
 from fedcore.statistics.best_set import (
-    LEVEL,
     ArmBeside,
     ArmVerdict,
     BestSet,
@@ -25,6 +24,7 @@ from fedcore.statistics.best_set import (
     _shrink,
     find_best_arms,
 )
+from fedcore.statistics.summary import LEVEL
 
 stats: Any = LazyModule("scipy.stats")
 HALF = sqrt(0.5)

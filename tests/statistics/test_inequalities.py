@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedcore.statistics.inequalities import LEAST_SEEDS, p_positive
+from fedcore.statistics.inequalities import p_positive
+from fedcore.statistics.summary import LEAST_SEEDS
 
 NUMBERS = st.lists(st.integers(-1000, 1000).map(lambda n: n / 1000), min_size=LEAST_SEEDS, max_size=12)
 
