@@ -31,7 +31,7 @@ def text_of(page: httpx.Response) -> str:
 def test_form_begins_with_the_leading_arms_of_an_experiment_on_fresh_seeds(
     browser: httpx.Client, http: httpx.Client, rows: Database
 ) -> None:
-    """What it begins with can be submitted. While no run has ended, it says so."""
+    """That specification can be submitted; while no run has ended, the page says that there is none."""
     id = submit_over_http(http, TWO_ARMS)["id"]
     early = browser.get("/submit", params={"confirm": id})
     assert early.status_code == 422
