@@ -28,7 +28,9 @@ def take_apart(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     `name`.
     """
     if isinstance(value, Tensor):
-        tensors[name] = value
+        # Parts of a state may be one and the same tensor, which a file holds but once.
+        held = {other.untyped_storage().data_ptr() for other in tensors.values()}
+        tensors[name] = value.clone() if value.untyped_storage().data_ptr() in held else value
         return {"tensor": name}
     if isinstance(value, np.ndarray):
         # A copy: arrays that a state starts with may be one and the same.

@@ -157,7 +157,7 @@ def _check_personal(spec: ExperimentSpec) -> None:
         )
     if policy != "local":
         return
-    if models.trained == 1 and (models.memory or models.by_layers or not models.plain):
+    if models.trained == 1 and (models.memory or models.by_layers):
         raise SpecificationError(
             "/problem/model/batch_norm",
             f"`local` keeps batch norm with the client, and {spec.algorithm.kind} has models or layers of"

@@ -8,6 +8,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load, save
+from torch import Tensor
 
 from fedcore.engine.codec import put_together, take_apart
 from fedcore.engine.event_queue import EventQueue, Flight
@@ -83,3 +85,15 @@ def test_an_event_queue_comes_back_as_it_was() -> None:
 def test_what_cannot_be_stored_is_named() -> None:
     with pytest.raises(AssertionError, match=r"state\.x: set is not stored"):
         take_apart({"x": {1}}, "state", {})
+
+
+def test_a_tensor_that_stands_twice_in_a_state_can_be_saved() -> None:
+    """A rule may share the very direction that the aggregator keeps, as FedCM beside centred clipping."""
+    vector, tensors = torch.arange(3.0), dict[str, Tensor]()
+    document = take_apart({"a": vector, "b": vector, "c": vector[1:]}, "state", tensors)
+    found = put_together(document, load(save(tensors)), torch.device("cpu"))
+    assert {name: part.tolist() for name, part in found.items()} == {
+        "a": [0, 1, 2],
+        "b": [0, 1, 2],
+        "c": [1, 2],
+    }

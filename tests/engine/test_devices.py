@@ -43,6 +43,8 @@ ALSO = {
     "fedper": {"algorithms/personal_layers.py", "core.py"},
     "lg_fedavg": {"algorithms/personal_layers.py", "core.py"},
     "fedrep": {"algorithms/personal_layers.py", "core.py"},
+    "fedbabu": {"algorithms/personal_layers.py", "core.py"},
+    "local": {"algorithms/personal_layers.py", "core.py"},
     "ifca": {"algorithms/aggregators.py", "core.py"},
 }
 """Min-norm points and projections are found on the host; personal parameters are counted; changes are divided

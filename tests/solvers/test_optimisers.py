@@ -131,7 +131,7 @@ def test_the_moments_are_new_in_every_round() -> None:
 
 SHORT: Document = merged(SYNTHETIC, {"local": {"epochs": 1, "batch_size": 50}, "rounds": 3})
 """The third round uses what the second has left."""
-FITTING = [kind for kind in ALGORITHMS if kind not in ("feddc", "fednova", "scaffold", "vrlsgd")]
+FITTING = [kind for kind in ALGORITHMS if kind not in ("feddc", "fedcm", "fednova", "scaffold", "vrlsgd")]
 
 
 LOCALS: list[Document] = [{"optimizer": ADAM}, {"optimizer": ADAMW}, {"clip_norm": 0.5}]
@@ -208,6 +208,7 @@ NEEDS_NORMALISER = [
     {"kind": "fedavg", "variance_reduction": True},
     {"kind": "scaffold"},
     {"kind": "vrlsgd"},
+    {"kind": "fedcm"},
 ]
 
 

@@ -150,7 +150,7 @@ def test_claims_are_told_of_the_preset_that_it_followed_elsewhere(
     http: httpx.Client, rows: Database, tmp_path: Path
 ) -> None:
     id = submit_over_http(http, {"preset": PRESET, "overrides": {"rounds": 10}})["id"]
-    end_runs(rows, at_rest, 3)
+    end_runs(rows, at_rest, 6)
     there = http.get(f"/v1/experiments/{id}/claims").json()
     file = _exported(http, id, tmp_path)
     # Imported, exported and imported once more.
@@ -184,15 +184,15 @@ def test_imported_experiment_can_be_repeated_and_the_repetition_goes_on_as_any_o
         submit_over_http(http, {"preset": PRESET, "overrides": {"rounds": 3}})["id"],
         open_storage(settings.storage),
     )
-    carry_out(rows, storage, 3)
+    carry_out(rows, storage, 6)
     made = http.post("/v1/imports", json=_exported(http, original, tmp_path)).json()["id"]
     again = http.post(f"/v1/experiments/{made}/reproduce").json()
-    carry_out(rows, storage, 3)
+    carry_out(rows, storage, 6)
     found = http.get(f"/v1/experiments/{again['id']}/reproduction").json()
     assert (found["reproduces"], found["outcome"], found["runs"], found["unmatched"]) == (
         made,
         "identical",
-        3,
+        6,
         0,
     )
     assert http.get(f"/v1/experiments/{again['id']}/claims").json()["preset"] == PRESET

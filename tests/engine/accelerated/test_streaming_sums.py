@@ -93,6 +93,7 @@ def test_only_those_are_summed_that_send_deltas_alone(kind: str) -> None:
         "fedadagrad",
         "fedlin",
         "fedsvrg",
+        "feddane",
         "ifca",
     }
     assert (wanted.sums is not None) == (kind in sums)
