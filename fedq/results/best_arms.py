@@ -131,12 +131,12 @@ def _beside_baseline(names: Sequence[str], found: BestSet, figure: str, baseline
         verdict: [arm for arm, one in enumerate(found.control) if one.verdict is verdict]
         for verdict in (ArmVerdict.BETTER, ArmVerdict.WORSE, ArmVerdict.UNCLEAR)
     }
-    ends = ("better", "worse", "not to be told from it")
-    said = [
-        f"{_listed(names, arms)} {'is' if len(arms) == 1 else 'are'} {end}"
-        for arms, end in zip(places.values(), ends, strict=True)
-        if arms
-    ]
+    said = []
+    for verdict, arms in places.items():
+        verb = "is" if len(arms) == 1 else "are"
+        end = "cannot be told from it" if verdict is ArmVerdict.UNCLEAR else f"{verb} {verdict}"
+        if arms:
+            said.append(f"{_listed(names, arms)} {end}")
     compared = "; ".join(said) or "no arm can be compared yet"
     return f"Beside {_listed(names, [baseline])}, in {figure}: {compared}."
 

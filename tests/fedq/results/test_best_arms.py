@@ -45,7 +45,7 @@ def test_an_arm_that_leads_far_is_the_best_and_the_others_are_worse() -> None:
 def test_beside_a_baseline_arms_are_better_or_worse_or_cannot_be_told_from_it() -> None:
     answer = found([0.80, 0.90, 0.8005, 0.70, 0.95], diverged={4: [0]}, baseline=0)
     assert answer.says.startswith(
-        "Beside a, in final test accuracy: b is better; d is worse; c is not to be told from it."
+        "Beside a, in final test accuracy: b is better; d is worse; c cannot be told from it."
         " b is the best arm"
     )
     assert [one.words for one in answer.beside] == [
