@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bench.limits import Limits
 from bench.race import Entry, Race
+from fedcore.statistics.best_set import ArmBeside, ArmVerdict
 
 TITLES = {
     "fedq": "FedQ",
@@ -31,6 +32,16 @@ HEADINGS = (
     "of the machine's limit",
     "model differs by",
 )
+
+
+def difference(one: ArmBeside, form: str, factor: float = 1.0) -> str:
+    """Format the difference of an arm from the control, times a factor, with its simultaneous interval and
+    the conclusion; `form` is that of numbers with their sign.
+    """
+    if one.difference is None or one.low is None or one.high is None:
+        return ""
+    apart, low, high = (format(factor * value, form) for value in (one.difference, one.low, one.high))
+    return f"{apart} ({low} to {high})" + ("" if one.verdict is ArmVerdict.UNCLEAR else f", {one.verdict}")
 
 
 def spread(values: Sequence[float], form: str) -> str:

@@ -19,7 +19,7 @@ import torch
 from bench import report
 from bench.options import among, command
 from fedcore import ExperimentSpec, run
-from fedcore.statistics.best_set import ArmBeside, ArmVerdict, find_best_arms
+from fedcore.statistics.best_set import find_best_arms
 
 Document = dict[str, Any]
 ROUNDS = 9
@@ -97,7 +97,7 @@ def _samplers(seeds: Sequence[int]) -> str:
         {seed: _rounds_to_target({"sampler": sampler, "trials": TRIALS}, seed) / ROUNDS for seed in seeds}
         for sampler in SAMPLERS
     ]
-    rows = _rows(SAMPLERS, figures, min, TRIALS, "{:.1f}")
+    rows = _rows(SAMPLERS, figures, min, TRIALS, ".1f")
     rows.append(["grid in random order", f"{grid:.1f} (expected)", "", ""])
     return report.table(["sampler", "trials to the target", "not reached", "difference from random"], rows)
 
@@ -108,14 +108,14 @@ def _pruners(seeds: Sequence[int]) -> str:
         {seed: _rounds_to_target({"sampler": "random", **search}, seed) for seed in seeds}
         for search in PRUNERS.values()
     ]
-    rows = _rows(list(PRUNERS), figures, min, TRIALS * ROUNDS, "{:.0f}")
+    rows = _rows(list(PRUNERS), figures, min, TRIALS * ROUNDS, ".0f")
     return report.table(["pruner", "rounds to the target", "not reached", "difference from no pruner"], rows)
 
 
 def _fronts(seeds: Sequence[int]) -> str:
     """Hypervolumes of the Pareto fronts of test loss and bytes."""
     figures = [{seed: _hypervolume(sampler, seed) for seed in seeds} for sampler in FRONTS]
-    rows = [[*row[:2], row[3]] for row in _rows(FRONTS, figures, max, inf, "{:.3f}")]
+    rows = [[*row[:2], row[3]] for row in _rows(FRONTS, figures, max, inf, ".3f")]
     return report.table(["sampler", "hypervolume", "difference from random"], rows)
 
 
@@ -199,17 +199,8 @@ def _rows(
     beside = find_best_arms(figures, higher_is_better=better is max, control=0).control
     for name, by_seed, comparison in zip(names, figures, beside, strict=True):
         values = [*by_seed.values()]
-        mean, least, largest = (form.format(value) for value in (fmean(values), min(values), max(values)))
+        mean, least, largest = (format(value, form) for value in (fmean(values), min(values), max(values)))
         missed = sum(value >= most for value in values)
         found = f"{mean} ({least} to {largest})", f"{missed} of {len(values)}"
-        rows.append([name, *found, _difference(comparison, form)])
+        rows.append([name, *found, report.difference(comparison, f"+{form}")])
     return rows
-
-
-def _difference(one: ArmBeside, form: str) -> str:
-    """The difference with its simultaneous interval, and the conclusion."""
-    if one.difference is None or one.low is None or one.high is None:
-        return ""
-    verdict = "" if one.verdict is ArmVerdict.UNCLEAR else f", {one.verdict}"
-    signed = form.replace("{:", "{:+")
-    return f"{signed.format(one.difference)} ({signed.format(one.low)} to {signed.format(one.high)}){verdict}"

@@ -23,7 +23,7 @@ from bench import report
 from bench.options import among, command
 from fedcore import ExperimentSpec, RoundReport, run
 from fedcore.presets import override
-from fedcore.statistics.best_set import ArmBeside, ArmVerdict, ComparisonScale, find_best_arms
+from fedcore.statistics.best_set import ComparisonScale, find_best_arms
 
 Document = dict[str, Any]
 Arms = Mapping[str, Sequence[Document]]
@@ -303,7 +303,7 @@ def _section(condition: Condition, seeds: Sequence[int]) -> str:
             [
                 name + _parameters(condition.arms.get(name, ()), arms[name]),
                 f"{100 * fmean(values.values()):.1f}",
-                _difference(comparison),
+                report.difference(comparison, "+.1f", 100),
                 *(f"{cost:.3g}" if isfinite(cost) else "not reached" for cost in costs),
                 *(_other(each, metric) for metric in condition.others),
             ]
@@ -355,14 +355,6 @@ def _cost(rows: Sequence[RoundReport], metric: str, target: float, column: str) 
         if (row.value(metric) or 0.0) >= target
     )
     return next(reached, inf)
-
-
-def _difference(one: ArmBeside) -> str:
-    """Percentage points with their simultaneous interval, and the conclusion."""
-    if one.difference is None or one.low is None or one.high is None:
-        return ""
-    verdict = "" if one.verdict is ArmVerdict.UNCLEAR else f", {one.verdict}"
-    return f"{100 * one.difference:+.1f} ({100 * one.low:+.1f} to {100 * one.high:+.1f}){verdict}"
 
 
 def _other(runs: Sequence[Sequence[RoundReport]], metric: str) -> str:

@@ -55,7 +55,7 @@ def results_of(
     """Return the results of an experiment for these `metrics`; `rows` contain them and `TOTALS`.
 
     Curves cover the `window`, and of it only rounds that can have changed after the position
-    `position`; The arms that may be the best are those by the figure `by`, and each is beside the
+    `position`. The arms that may be the best are those by the figure `by`, and each is beside the
     one with the index `baseline`, if given; of a cost, `with_target` finds them.
     """
     experiment = rows.experiment

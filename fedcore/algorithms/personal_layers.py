@@ -143,17 +143,6 @@ class FrozenHead(Models):
         return step.masked_fill(self.stays, 0.0)
 
 
-@dataclass(frozen=True)
-class AllLayers(PersonalLayers):
-    """All layers are personal."""
-
-    assures = Models.assures
-    by_layers = True
-
-    def for_model(self, coordinates: Mapping[str, Tensor]) -> Models:
-        return replace(self, stays=mask_of(tuple(coordinates), coordinates, "/algorithm"))
-
-
 class FedPer(AlgorithmSpec):
     """The last layers (the head) are personal, the others (the base) are averaged as by FedAvg. Each
     local step moves both.
@@ -282,4 +271,4 @@ class LocalTraining(AlgorithmSpec):
     kind: Literal["local"] = "local"
 
     def models(self) -> Models:
-        return AllLayers()
+        return PersonalLayers(layers=("*",), pointer="/algorithm")

@@ -28,9 +28,7 @@ def take_apart(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     `name`.
     """
     if isinstance(value, Tensor):
-        # Parts of a state may be one and the same tensor, which a file holds but once.
-        held = {other.untyped_storage().data_ptr() for other in tensors.values()}
-        tensors[name] = value.clone() if value.untyped_storage().data_ptr() in held else value
+        tensors[name] = value
         return {"tensor": name}
     if isinstance(value, np.ndarray):
         # A copy: arrays that a state starts with may be one and the same.

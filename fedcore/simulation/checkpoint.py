@@ -37,7 +37,14 @@ def fingerprint(spec: ExperimentSpec, seed: int, *without: str) -> str:
 
 def dumps(tensors: Mapping[str, Tensor], manifest: Mapping[str, Any]) -> bytes:
     """Serialise tensors and manifest as safetensors, with a digest over both."""
-    resident = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    resident: dict[str, Tensor] = {}
+    held: set[int] = set()
+    for name, tensor in tensors.items():
+        own = tensor.detach().cpu().contiguous()
+        # Parts of a state may be one and the same tensor, which a file holds but once.
+        storage = own.untyped_storage().data_ptr()
+        resident[name] = own.clone() if storage in held else own
+        held.add(storage)
     content = {**manifest, "format": FORMAT}
     return _written(resident, {**content, "digest": _digest(resident, content)})
 

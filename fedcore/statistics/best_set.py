@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from functools import cache, lru_cache
 from math import frexp, inf, isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from fedcore.lazy import np
 from fedcore.statistics.summary import LEAST_SEEDS, LEVEL
@@ -151,19 +151,20 @@ def find_best_arms(
     if too_few:
         for arm in live:
             beside[arm] = beside[arm]._replace(verdict=ArmVerdict.TOO_FEW_SEEDS)
+    against = [*beside] if control is not None else []
+    if control is not None:
+        against[control] = beside[control]._replace(verdict=None)
     if not arms:
-        against = () if control is None else _not_beside_control(beside, control)
         return BestSet((*live,) if len(live) == 1 else (), (*beside,), seeds, too_few, None, (*against,))
     fit = _fit(table)
     compared = _beside_best(fit, units, [beside[arm] for arm in arms])
     for arm, one in zip(arms, compared, strict=True):
         beside[arm] = one
     members = [row for row, one in enumerate(compared) if one.verdict in _IN_SET]
-    against = () if control is None else _not_beside_control(beside, control)
     if control in arms and not too_few:
-        others = _beside_control(fit, units, arms.index(control))
-        found = {arm: one for arm, one in zip(arms, others, strict=True) if arm != control}
-        against = [one._replace(**found.get(arm, {})) for arm, one in enumerate(against)]
+        others = _beside_control(fit, units, arms.index(control), [against[arm] for arm in arms])
+        for arm, one in zip(arms, others, strict=True):
+            against[arm] = one
     return BestSet(
         tuple(arms[row] for row in members),
         (*beside,),
@@ -392,38 +393,30 @@ def _verdict(low: float, high: float) -> ArmVerdict:
     return ArmVerdict.WORSE if low < 0 == high else ArmVerdict.AMONG_BEST
 
 
-def _not_beside_control(beside: Sequence[ArmBeside], control: int) -> list[ArmBeside]:
-    """Return the arms as if none could be compared with the control."""
-    kept = {ArmVerdict.DIVERGED, ArmVerdict.TOO_FEW_SEEDS}
-    return [
-        ArmBeside(
-            one.seeds,
-            one.diverged,
-            None if arm == control else one.verdict if one.verdict in kept else ArmVerdict.NOT_COMPARED,
-        )
-        for arm, one in enumerate(beside)
-    ]
-
-
-def _beside_control(fit: _Fit, units: _Units, control: int) -> list[dict[str, Any]]:
-    """Compare each arm of the fit with the control, two-sided: m_i - m_0 -+ c SE_i0 (Dunnett 1955). Return
-    the fields in which they differ.
-    """
+def _beside_control(fit: _Fit, units: _Units, control: int, blank: Sequence[ArmBeside]) -> list[ArmBeside]:
+    """Compare each arm of the fit with the control, two-sided: m_i - m_0 -+ c SE_i0 (Dunnett 1955)."""
     reference = np.full(len(fit.means), fit.means[control])
     apart = fit.means - reference
     reach = _critical(fit, control, two_sided=True) * fit.errors[control]
     below, above = apart - reach, apart + reach
-    ends = units.interval(below, above, reference)
-    verdicts = [
-        ArmVerdict.BETTER if low > 0 else ArmVerdict.WORSE if high < 0 else ArmVerdict.UNCLEAR
-        for low, high in zip(below, above, strict=True)
-    ]
-    return [
-        {"difference": difference, "low": low, "high": high, "verdict": verdict}
-        for difference, (low, high), verdict in zip(
-            units.difference(apart, reference), ends, verdicts, strict=True
+    found = [
+        one._replace(
+            verdict=ArmVerdict.BETTER if low > 0 else ArmVerdict.WORSE if high < 0 else ArmVerdict.UNCLEAR,
+            difference=difference,
+            low=ends[0],
+            high=ends[1],
+        )
+        for one, low, high, difference, ends in zip(
+            blank,
+            below,
+            above,
+            units.difference(apart, reference),
+            units.interval(below, above, reference),
+            strict=True,
         )
     ]
+    found[control] = blank[control]
+    return found
 
 
 def _seeds_to_decide(fit: _Fit, members: Sequence[int]) -> int | None:

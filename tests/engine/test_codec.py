@@ -8,12 +8,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load, save
 from torch import Tensor
 
 from fedcore.engine.codec import put_together, take_apart
 from fedcore.engine.event_queue import EventQueue, Flight
 from fedcore.engine.tiers import Tiers
+from fedcore.simulation import checkpoint
 
 
 def again(value: Any) -> Any:
@@ -91,7 +91,7 @@ def test_a_tensor_that_stands_twice_in_a_state_can_be_saved() -> None:
     """A rule may share the very direction that the aggregator keeps, as FedCM beside centred clipping."""
     vector, tensors = torch.arange(3.0), dict[str, Tensor]()
     document = take_apart({"a": vector, "b": vector, "c": vector[1:]}, "state", tensors)
-    found = put_together(document, load(save(tensors)), torch.device("cpu"))
+    found = put_together(document, checkpoint.loads(checkpoint.dumps(tensors, {}))[0], torch.device("cpu"))
     assert {name: part.tolist() for name, part in found.items()} == {
         "a": [0, 1, 2],
         "b": [0, 1, 2],
