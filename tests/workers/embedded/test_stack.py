@@ -131,12 +131,16 @@ def _addresses(session: Session) -> list[str]:
 def _open_ports(supervisor: int) -> set[str]:
     """Addresses at which the processes of a stack take connections or datagrams of others."""
     root = psutil.Process(supervisor)
-    return {
-        f"{found.laddr.ip}:{found.laddr.port}"
-        for process in (root, *root.children(recursive=True))
-        for found in process.net_connections("inet")
-        if found.status in (psutil.CONN_LISTEN, psutil.CONN_NONE)
-    }
+    ports = set()
+    for process in (root, *root.children(recursive=True)):
+        # A process that has ended since they were listed has no ports.
+        with suppress(psutil.NoSuchProcess):
+            ports |= {
+                f"{found.laddr.ip}:{found.laddr.port}"
+                for found in process.net_connections("inet")
+                if found.status in (psutil.CONN_LISTEN, psutil.CONN_NONE)
+            }
+    return ports
 
 
 @pytest.mark.slow
