@@ -145,7 +145,7 @@ def find_best_arms(
         for by_seed, lost in zip(figures, failed, strict=True)
     ]
     live = [arm for arm, by_seed in enumerate(figures) if by_seed and not failed[arm]]
-    rows, table = _comparable(units.scaled([figures[arm] for arm in live]))
+    rows, table = comparable(units.scaled([figures[arm] for arm in live]))
     arms, seeds = [live[row] for row in rows], table.shape[1]
     too_few = len(live) > 1 and (seeds < LEAST_SEEDS or (len(arms) == 2 and seeds == LEAST_SEEDS))
     if too_few:
@@ -156,7 +156,7 @@ def find_best_arms(
         against[control] = beside[control]._replace(verdict=None)
     if not arms:
         return BestSet((*live,) if len(live) == 1 else (), (*beside,), seeds, too_few, None, (*against,))
-    fit = _fit(table)
+    fit = fit_arms(table)
     compared = _beside_best(fit, units, [beside[arm] for arm in arms])
     for arm, one in zip(arms, compared, strict=True):
         beside[arm] = one
@@ -236,7 +236,7 @@ class _Units(NamedTuple):
         return [(min(pair), max(pair)) for pair in zip(*ends, strict=True)]
 
 
-class _Fit(NamedTuple):
+class Fit(NamedTuple):
     """Arms and seeds fitted to a table of k arms."""
 
     means: "Array"
@@ -252,10 +252,10 @@ class _Fit(NamedTuple):
     seeds: int
 
 
-def _comparable(table: "Array") -> tuple[list[int], "Array"]:
-    """Return the rows that can be compared, and the table of these alone.
+def comparable(table: "Array") -> tuple[list[int], "Array"]:
+    """Return the rows of a table [arms, seeds] that can be compared, and the table of these alone.
 
-    A seed needs two arms, an arm two seeds, and of groups of arms that share no seed the largest counts.
+    Figures that are missing are nan, and those that cannot be compared become it. A seed needs two arms, an arm two seeds, and of groups of arms that share no seed the largest counts.
     """
     present = ~np.isnan(table)
     while True:
@@ -273,8 +273,8 @@ def _comparable(table: "Array") -> tuple[list[int], "Array"]:
     return [int(row) for row in rows], table[rows][:, present.any(0)]
 
 
-def _fit(table: "Array") -> _Fit:
-    """Fit arms and seeds by least squares, and a shrunk variance for each arm."""
+def fit_arms(table: "Array") -> Fit:
+    """Fit arms and seeds to a comparable table by least squares, and a shrunk variance for each arm."""
     arm, seed = np.nonzero(~np.isnan(table))
     arms, seeds = table.shape
     solve = _least_squares(arm, seed)
@@ -296,7 +296,7 @@ def _fit(table: "Array") -> _Fit:
     covariance = (solve[:arms] * variances[arm]) @ solve[:arms].T
     spread = covariance.diagonal()
     errors = np.sqrt(np.maximum(spread[:, None] + spread - 2 * covariance, 0))
-    return _Fit(means, variances, errors, np.minimum(prior_df + free, left), prior_df, seeds)
+    return Fit(means, variances, errors, np.minimum(prior_df + free, left), prior_df, seeds)
 
 
 def _least_squares(arm: "Places", seed: "Places") -> "Array":
@@ -355,7 +355,7 @@ def _shrink(own: "Array", free: "Places", pooled: float) -> tuple["Array", float
     return (prior_df * pooled + free * own) / (prior_df + free), prior_df
 
 
-def _beside_best(fit: _Fit, units: _Units, blank: Sequence[ArmBeside]) -> list[ArmBeside]:
+def _beside_best(fit: Fit, units: _Units, blank: Sequence[ArmBeside]) -> list[ArmBeside]:
     """Compare each arm of the fit with the best of the others; with too few seeds, without intervals.
 
     Arm i is in the set unless (m_j - m_i) / SE_ij > c_i for a j. The interval of m_i less the largest
@@ -374,7 +374,7 @@ def _beside_best(fit: _Fit, units: _Units, blank: Sequence[ArmBeside]) -> list[A
     found = [one._replace(difference=difference) for one, difference in zip(blank, differences, strict=True)]
     if any(one.verdict is ArmVerdict.TOO_FEW_SEEDS for one in blank):
         return found
-    critical = np.array([_critical(fit, arm) for arm in range(arms)])
+    critical = np.array([critical_value(fit, arm) for arm in range(arms)])
     high = np.maximum(0, (apart + critical[:, None] * fit.errors).min(1))
     member = (high > 0) | (apart.min(1) >= 0)
     reach = np.where(member, np.minimum(0, apart - critical * fit.errors), 0)
@@ -393,11 +393,11 @@ def _verdict(low: float, high: float) -> ArmVerdict:
     return ArmVerdict.WORSE if low < 0 == high else ArmVerdict.AMONG_BEST
 
 
-def _beside_control(fit: _Fit, units: _Units, control: int, blank: Sequence[ArmBeside]) -> list[ArmBeside]:
+def _beside_control(fit: Fit, units: _Units, control: int, blank: Sequence[ArmBeside]) -> list[ArmBeside]:
     """Compare each arm of the fit with the control, two-sided: m_i - m_0 -+ c SE_i0 (Dunnett 1955)."""
     reference = np.full(len(fit.means), fit.means[control])
     apart = fit.means - reference
-    reach = _critical(fit, control, two_sided=True) * fit.errors[control]
+    reach = critical_value(fit, control, two_sided=True) * fit.errors[control]
     below, above = apart - reach, apart + reach
     found = [
         one._replace(
@@ -419,7 +419,7 @@ def _beside_control(fit: _Fit, units: _Units, control: int, blank: Sequence[ArmB
     return found
 
 
-def _seeds_to_decide(fit: _Fit, members: Sequence[int]) -> int | None:
+def _seeds_to_decide(fit: Fit, members: Sequence[int]) -> int | None:
     """Return the seeds at which c SE is the gap between the best arm and the member hardest to tell from
     it, with the variance at its upper quantile; None as in `BestSet.seeds_to_decide`.
     """
@@ -444,7 +444,7 @@ def _seeds_to_decide(fit: _Fit, members: Sequence[int]) -> int | None:
     return needed if needed <= MOST_SEEDS else None
 
 
-def _critical(fit: _Fit, arm: int, *, two_sided: bool = False) -> float:
+def critical_value(fit: Fit, arm: int, *, two_sided: bool = False) -> float:
     """Return the c that all comparisons with `arm` together stay below with probability 1 - LEVEL.
 
     An arm that is out at Bonferroni's c is out at the exact one: it is given Bonferroni's.

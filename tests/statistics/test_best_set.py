@@ -15,14 +15,14 @@ from fedcore.statistics.best_set import (
     ArmVerdict,
     BestSet,
     ComparisonScale,
-    _comparable,
-    _critical,
-    _fit,
     _least_squares,
     _own_variances,
     _quantile,
     _shrink,
+    comparable,
+    critical_value,
     find_best_arms,
+    fit_arms,
 )
 from fedcore.statistics.summary import LEVEL
 
@@ -301,7 +301,7 @@ def test_with_missing_cells_comparisons_correlate_nearly_by_one_factor() -> None
     generator = np.random.default_rng(4)
     table = generator.normal(size=(6, 6)) * [[1.0], [1.0], [3.0], [1.0], [2.0], [1.0]]
     table[[0, 0, 1, 2, 3, 4], [0, 3, 1, 5, 2, 2]] = nan
-    fit = _fit(table)
+    fit = fit_arms(table)
     arm, seed = np.nonzero(np.isfinite(table))
     solve = _least_squares(arm, seed)[:6]
     for control in range(6):
@@ -309,7 +309,7 @@ def test_with_missing_cells_comparisons_correlate_nearly_by_one_factor() -> None
         covariance = (contrasts * fit.variances[arm]) @ contrasts.T
         errors = np.sqrt(covariance.diagonal())
         assert errors == pytest.approx(np.delete(fit.errors[control], control))
-        c = _critical(fit._replace(means=np.zeros(6)), control)
+        c = critical_value(fit._replace(means=np.zeros(6)), control)
         law = stats.multivariate_t(
             shape=covariance / np.outer(errors, errors), df=float(fit.df[control]), seed=2
         )
@@ -385,7 +385,7 @@ def test_arms_without_enough_in_common_are_not_compared() -> None:
     assert verdicts(found)[3:] == [ArmVerdict.NOT_COMPARED] * 3
     assert found.beside[:3] == find(table[:3, :4]).beside
     assert (found.seeds, found.beside[3].seeds) == (4, 1)
-    rows, kept = _comparable(table)
+    rows, kept = comparable(table)
     assert (rows, kept.shape) == ([0, 1, 2], (3, 4))
 
 
