@@ -12,7 +12,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from math import inf
+from math import inf, isfinite
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -136,11 +136,13 @@ def _compute(options: argparse.Namespace) -> Mapping[Setting, Found]:
 def measure(setting: Setting, draws: int) -> Found:
     """Simulate a cell; power from POWER_DRAWS at most, since all arms are compared for it."""
     found = [_beside(setting, number) for number in range(min(draws, POWER_DRAWS))]
+    near, apart = (
+        float(np.mean([_covers(setting, number, means) for number in range(draws)]))
+        for means in (_near(setting), _apart(setting.arms))
+    )
     return Found(
-        *(
-            float(np.mean([_covers(setting, number, means) for number in range(draws)]))
-            for means in (_near(setting), _apart(setting.arms))
-        ),
+        near,
+        apart,
         float(np.mean([any(one.low is not None for one in beside) for beside in found])),
         median(sum(one.verdict is not ArmVerdict.WORSE for one in beside) for beside in found) / setting.arms,
     )
@@ -181,7 +183,7 @@ def _covers(setting: Setting, number: int, means: Array) -> bool:
 def _beside(setting: Setting, number: int) -> Sequence[ArmBeside]:
     """Return each arm beside the best of the others, where half of the arms are FAR worse."""
     table = _simulated(setting, number, _apart(setting.arms))
-    figures = [{seed: value for seed, value in enumerate(row.tolist()) if value == value} for row in table]
+    figures = [{seed: value for seed, value in enumerate(row.tolist()) if isfinite(value)} for row in table]
     return find_best_arms(figures, higher_is_better=True).beside
 
 

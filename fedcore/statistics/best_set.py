@@ -255,7 +255,8 @@ class Fit(NamedTuple):
 def comparable(table: "Array") -> tuple[list[int], "Array"]:
     """Return the rows of a table [arms, seeds] that can be compared, and the table of these alone.
 
-    Figures that are missing are nan, and those that cannot be compared become it. A seed needs two arms, an arm two seeds, and of groups of arms that share no seed the largest counts.
+    Figures that are missing are nan, and those that cannot be compared become it. A seed needs two arms,
+    an arm two seeds, and of groups of arms that share no seed the largest counts.
     """
     present = ~np.isnan(table)
     while True:
