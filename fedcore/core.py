@@ -49,6 +49,18 @@ the next model at the end of the round, and not only when a client takes part ag
 by `ClientContext.drawn`.
 """
 Remembers = Literal["trained", "decoded"]
+PREVIOUS = "previous model"
+"""Memory of an objective: the model that the client's last round ended with, all that it trains, and its
+running statistics.
+"""
+OtherModel = Literal["global", "previous"]
+"""`global`: the model that the client's training in this round began with; `previous`: the one that its last
+round ended with, at first the first model.
+"""
+Reading = Literal["features", "global", "previous", "class_counts"]
+"""What an objective reads beside the scores: `features`, what enters a layer; the outputs of another model;
+`class_counts`, how many of the client's training samples have each label.
+"""
 CohortNeed = Literal["normaliser", "order", "losses"]
 """Fields of `Cohort` that are computed for aggregators that need them."""
 
@@ -477,6 +489,100 @@ class Models(Declaring):
 
 
 @dataclass(frozen=True)
+class Outputs:
+    """What a network computes of the B samples of a mini-batch."""
+
+    scores: Tensor
+    """[B, C]; [B, T, C] for sequences."""
+    inputs: Tensor | None = None
+    others: Mapping[str, Outputs] = field(default_factory=dict)
+
+    @property
+    def features(self) -> Tensor:
+        """What enters the last layer, or the layer that the objective names, [B, ...].
+
+        Raises TypeError unless the objective reads them.
+        """
+        if self.inputs is None:
+            raise TypeError("an objective that reads features states it: `features` in `reads`")
+        return self.inputs
+
+    def of(self, model: OtherModel) -> Outputs:
+        """What another model computes of the same samples, as constants: no gradient goes through them.
+
+        Raises TypeError unless the objective reads it.
+        """
+        if model not in self.others:
+            raise TypeError(f"an objective that reads another model states it: {model!r} in `reads`")
+        return self.others[model]
+
+
+@dataclass(frozen=True)
+class View:
+    """What an objective sees of a client beside the outputs of networks."""
+
+    loss: Callable[[Tensor, Tensor], Tensor]
+    """The loss [B] of the problem, of scores [B, C] and labels [B]."""
+    weights: Tensor
+    """[B] the weight of each sample in the mean over the mini-batch, 0 for padding."""
+    counts: Tensor | None
+    drawn: Tensor
+    """[B, T] uniform random numbers, T as many as the objective asks for, keyed by seed, round, client, step
+    and place in the mini-batch.
+    """
+
+    @property
+    def class_counts(self) -> Tensor:
+        """[C] the number of the client's training samples with each label.
+
+        Raises TypeError unless the objective reads them.
+        """
+        if self.counts is None:
+            raise TypeError("an objective that reads class counts states it: `class_counts` in `reads`")
+        return self.counts
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The loss of a mini-batch that clients descend in their local steps, of what the network computes; by
+    default that of the problem.
+
+    Measures, full gradients and the training of personal models before they are evaluated have the loss of
+    the problem. It is written in operations of PyTorch for one client, and differentiated automatically,
+    for one client or by `torch.func.vmap` for several.
+    """
+
+    assures: ClassVar[Assurances] = frozenset({Assurance.CHANGE_ALONE, Assurance.OWN_DATA})
+    """Statements about privacy; see `Rule.assures`."""
+    reads: ClassVar[tuple[Reading, ...]] = ()
+    """What it reads beside the scores. Each other model costs a forward pass in every step."""
+    others_train: ClassVar[bool] = False
+    """False if other models are in evaluation, without dropout and with their running statistics; True if
+    they are in training, with the masks of the model that is trained, and statistics of the mini-batch.
+    """
+    couples_samples: ClassVar[bool] = False
+    """True if the loss of a sample depends on other samples of the mini-batch, which is then never cut."""
+    random_numbers: ClassVar[int] = 0
+    """Uniform random numbers that it is given for each sample in every step."""
+
+    layer: str | None = field(default=None, kw_only=True)
+    """Name of the layer that features enter (default: the last one with parameters)."""
+
+    def loss(self, outputs: Outputs, labels: Tensor, view: View) -> Tensor:
+        """The loss of each sample [B]; clients descend its mean."""
+        return view.loss(outputs.scores, labels)
+
+    @property
+    def memory(self) -> tuple[str, ...]:
+        """Names of what clients keep for it between rounds."""
+        return (PREVIOUS,) if "previous" in self.reads else ()
+
+    def passes(self) -> int:
+        """How many forward passes a step has beside that of the model that is trained."""
+        return len({"global", "previous"}.intersection(self.reads))
+
+
+@dataclass(frozen=True)
 class Exchange:
     """Each round begins with an exchange: full gradients up, their weighted mean down.
 
@@ -742,6 +848,7 @@ class Algorithm:
 
     rule: Rule = LocalSgd()
     models: Models = Models()
+    objective: Objective | None = None
     exchange: Exchange | None = None
     tuner: Tuner | None = None
     aggregator: Aggregator = Aggregator()
@@ -767,6 +874,13 @@ class Algorithm:
                 " first: name them in `memory`, and give them in `start` and `remember`"
             )
         _check_known(f"{type(rule).__name__}.remembers", {rule.remembers}, Remembers)
+        if self.objective is not None:
+            _check_known(f"{type(self.objective).__name__}.reads", self.objective.reads, Reading)
+            if models.trained > 1 or models.full_gradient or "full_gradient" in rule.needs():
+                raise TypeError(
+                    f"{type(self.objective).__name__} is the loss of the model that is sent: clients train no"
+                    " other beside it, and full gradients are of the loss of the problem"
+                )
         _check_known(f"{type(rule).__name__}.needs()", rule.needs(), Need)
         _check_known(f"{type(self.aggregator).__name__}.needs()", self.aggregator.needs(), CohortNeed)
 
@@ -778,6 +892,11 @@ class Algorithm:
     def tuned(self, parameters: Mapping[str, float]) -> Algorithm:
         """The algorithm of a round with parameters that the server adapts."""
         return self if self.tuner is None else replace(self, rule=self.tuner.tuned(self.rule, parameters))
+
+    def memory(self) -> tuple[str, ...]:
+        """Names of what clients keep between rounds, apart from the state of networks and links."""
+        objective = () if self.objective is None else self.objective.memory
+        return (*self.rule.memory, *self.models.memory, *objective)
 
     def starts_at_x(self) -> bool:
         """True if all clients begin their local training at the server's model."""
@@ -791,6 +910,7 @@ class Algorithm:
         return (
             self.models.plain
             and self.models.trained == 1
+            and self.objective is None
             and self.rule.affine_form() is not None
             and solver.momentum_form() is not None
             and solver.clip_norm is None

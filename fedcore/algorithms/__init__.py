@@ -12,17 +12,21 @@ from fedcore.algorithms.fedaware import FedAware
 from fedcore.algorithms.fedcm import FedCm
 from fedcore.algorithms.feddane import FedDane
 from fedcore.algorithms.feddc import FedDc
+from fedcore.algorithms.feddecorr import FedDecorr
 from fedcore.algorithms.feddyn import FedDyn
 from fedcore.algorithms.fedexp import FedExp
+from fedcore.algorithms.fedlc import FedLc, FedRs
 from fedcore.algorithms.fedlin import FedLin
 from fedcore.algorithms.fedmgda import FedMgda
 from fedcore.algorithms.fednova import FedNova
+from fedcore.algorithms.fedntd import FedNtd
 from fedcore.algorithms.fedprox import FedProx
 from fedcore.algorithms.fedsam import FedSam
 from fedcore.algorithms.fedsplit import FedSplit
 from fedcore.algorithms.fedsvrg import FedSvrg
 from fedcore.algorithms.ifca import Ifca
 from fedcore.algorithms.mimelite import MimeLite
+from fedcore.algorithms.moon import Moon
 from fedcore.algorithms.per_fedavg import PerFedAvg, PFedMe
 from fedcore.algorithms.personal_layers import FedBabu, FedPer, FedRep, LgFedAvg, LocalTraining
 from fedcore.algorithms.robust import (
@@ -57,6 +61,11 @@ ALGORITHMS = Family(
         FedSam,
         MimeLite,
         FedCm,
+        Moon,
+        FedNtd,
+        FedLc,
+        FedRs,
+        FedDecorr,
         FedAware,
         FedMgda,
         FedLin,

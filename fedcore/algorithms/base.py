@@ -10,6 +10,7 @@ from fedcore.core import (
     Exchange,
     LocalSgd,
     Models,
+    Objective,
     Rule,
     ServerOptimiser,
     Statement,
@@ -75,6 +76,10 @@ class AlgorithmSpec(Declaring, Block):
     def models(self) -> Models:
         """The models of server and clients."""
         return Models()
+
+    def objective(self) -> Objective | None:
+        """The loss that clients descend; None if it is that of the problem."""
+        return None
 
     def exchange(self) -> Exchange | None:
         """The exchange of gradients before training; None if there is none."""

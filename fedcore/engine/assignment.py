@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedcore.core import Aggregate, Algorithm, ClientContext, ClientUpdate, Cohort
+from fedcore.core import PREVIOUS, Aggregate, Algorithm, ClientContext, ClientUpdate, Cohort
 from fedcore.problems import TrainingProblem
 from fedcore.problems.network import STATISTICS
 from fedcore.problems.passes import ForwardPasses
@@ -148,11 +149,14 @@ class SummedUpdates:
         return AggregatedUpdate(self._sums, None if self._stacked is None else self._stacked.whole().delta)
 
 
-def with_statistics(update: ClientUpdate, passes: ForwardPasses | None) -> ClientUpdate:
-    """One client's `update` with its running statistics after its `passes`, where there are such."""
-    if passes is None or not passes.statistics.numel():
+def with_statistics(update: ClientUpdate, statistics: Tensor | None) -> ClientUpdate:
+    """The `update` with the running `statistics` [..., m, S] after the clients' passes, if there are such."""
+    if statistics is None or not statistics.numel():
         return update
-    return replace(update, memory={**update.memory, STATISTICS: passes.statistics[0]})
+    memory = {**update.memory, STATISTICS: statistics}
+    if PREVIOUS in memory:
+        memory[PREVIOUS] = torch.cat([memory[PREVIOUS], statistics[..., 0, :]], -1)
+    return replace(update, memory=memory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,12 @@ def _train_by_definition(job: Job, row: int) -> ClientUpdate:
     y = local.x
     for y in _iterates(job, row, local, passes):  # noqa: B007 - the last one counts
         pass
-    return with_statistics(LocalProgram.of(job).finish(y, local), passes)
+    return with_statistics(LocalProgram.of(job).finish(y, local), _trained(passes))
+
+
+def _trained(passes: ForwardPasses | None) -> Tensor | None:
+    """The running statistics [m, S] of one client."""
+    return None if passes is None else passes.statistics[0]
 
 
 def _iterates(job: Job, row: int, local: ClientContext, passes: ForwardPasses | None) -> Iterator[Tensor]:
@@ -125,4 +130,4 @@ def _train_on_replica(job: Job, row: int, replicas: WorkerCopies) -> ClientUpdat
             grad = _gradient_of_step(job, row, k, gradient, y, local, passes)
             step, state = program.step(grad, y, state, k, local)
             y.sub_(step, alpha=assignment.sizes[k] * scale)
-    return with_statistics(program.finish(y, local), passes)
+    return with_statistics(program.finish(y, local), _trained(passes))

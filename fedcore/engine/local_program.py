@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from fedcore.core import ClientContext, ClientUpdate, Vectors, regularised
+from fedcore.core import PREVIOUS, ClientContext, ClientUpdate, Vectors, regularised
 from fedcore.engine.network_state import keeps_own
 from fedcore.problems.network import PRIVATE
 
@@ -126,6 +126,8 @@ class LocalProgram:
         memory = dict(models.remember(y, context))
         if self.private:
             memory[PRIVATE] = y[..., self.dim :]
+        if PREVIOUS in self.algorithm.memory():
+            memory[PREVIOUS] = y
         return ClientUpdate(delta, memory, self.algorithm.rule.sends(delta, seen))
 
     def seen(self, context: ClientContext) -> ClientContext:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcore.core import ClientUpdate, Cohort, Models, Vectors
+from fedcore.core import PREVIOUS, Algorithm, ClientUpdate, Cohort, Models, Vectors
 from fedcore.engine.assignment import CohortWork, Ids
 from fedcore.engine.client_table import ClientTable
 from fedcore.problems import TrainingProblem
@@ -49,14 +49,18 @@ def keeps_own(problem: TrainingProblem) -> bool:
 def own_vectors(problem: TrainingProblem, models: Models) -> Mapping[str, Tensor]:
     """Initial tensors that each client keeps: its running statistics [1, S] and private parameters [A]; or
     where the server averages statistics, those [m, S] of the models that it trains, if some are personal.
+    For an objective that reads it, the model [P + S] that its last round ended with.
     """
     network = network_of(problem)
     if network is None:
         return {}
+    previous = {}
+    if network.objective is not None and "previous" in network.objective.reads:
+        previous[PREVIOUS] = torch.cat([network.initial(), network.private, network.statistics])
     if network.keeps_own:
-        return {STATISTICS: network.statistics[None], PRIVATE: network.private}
+        return {STATISTICS: network.statistics[None], PRIVATE: network.private, **previous}
     personal = _personal(network, models)
-    return {PERSONAL: network.statistics.repeat(models.trained, 1)} if personal.any() else {}
+    return previous | ({PERSONAL: network.statistics.repeat(models.trained, 1)} if personal.any() else {})
 
 
 def _personal(network: NetworkProblem, models: Models) -> Tensor:
@@ -156,6 +160,18 @@ def with_passes(
         return replace(work, passes=ForwardPasses(keys, own))
     start = torch.cat([work.local.x.expand(len(keys), -1), memory[PRIVATE]], 1)
     return replace(work, passes=ForwardPasses(keys, memory[STATISTICS]), local=replace(work.local, x=start))
+
+
+def with_view(work: CohortWork, problem: TrainingProblem, algorithm: Algorithm) -> CohortWork:
+    """`work` with what the algorithm's objective sees of each client, if it has one."""
+    if algorithm.objective is None:
+        return work
+    network, passes = network_of(problem), work.passes
+    assert network is not None
+    assert passes is not None
+    previous = work.local.memory.get(PREVIOUS)
+    view = network.view(work.clients, work.local.x, passes.statistics, previous)
+    return replace(work, passes=replace(passes, view=view))
 
 
 def without_state(update: ClientUpdate) -> tuple[ClientUpdate, Vectors]:

@@ -14,6 +14,7 @@ from fedcore.core import Algorithm, ClientContext, ClientUpdate, Streams, Vector
 from fedcore.engine.assignment import AggregatedUpdate, CohortWork, Ids, Job, Result
 from fedcore.engine.client_table import ClientTable
 from fedcore.engine.local_program import LocalProgram
+from fedcore.engine.network_state import with_view
 from fedcore.problems import TrainingProblem
 from fedcore.problems.passes import ForwardPasses, PassKey
 from fedcore.problems.supervised import Scoring
@@ -54,8 +55,8 @@ def keeps_memory(algorithm: Algorithm) -> bool:
     """True if clients have a memory that is known where they train: it depends on nothing that the server
     knows later.
     """
-    rule, models = algorithm.rule, algorithm.models
-    return bool(rule.memory or models.memory) and (not rule.memory or rule.remembers == "trained")
+    rule = algorithm.rule
+    return bool(algorithm.memory()) and (not rule.memory or rule.remembers == "trained")
 
 
 def memory_after(shard: Job, update: ClientUpdate) -> Vectors:
@@ -153,7 +154,7 @@ def shard_of_message(
     return Job(
         algorithm,
         problem,
-        work,
+        with_view(work, problem, algorithm),
         on_device.get("sums"),
         header["each"],
         header["memory_divisor"],

@@ -16,12 +16,11 @@ from torch import Tensor
 
 from fedcore.core import ClientUpdate
 from fedcore.data.plan import PADDING
-from fedcore.engine.assignment import Ids, Job
+from fedcore.engine.assignment import Ids, Job, with_statistics
 from fedcore.engine.local_program import Evaluate, LocalProgram
 from fedcore.engine.local_solver import factors, has_offset, initial_state, offsets, step_size_scales
 from fedcore.problems import TrainingProblem
 from fedcore.problems.base import Stackable, Stacked
-from fedcore.problems.network import STATISTICS
 from fedcore.problems.passes import ForwardPasses, step_of
 
 
@@ -144,8 +143,11 @@ class ClientStack:
         if known[0] is None:
             return None
         chosen = [known[owner].take([place]) for owner, place in places]
+        views = [passes.view for passes in chosen if passes.view is not None]
         return ForwardPasses(
-            [passes.keys[0] for passes in chosen], torch.cat([passes.statistics for passes in chosen])
+            [passes.keys[0] for passes in chosen],
+            torch.cat([passes.statistics for passes in chosen]),
+            {name: torch.cat([view[name] for view in views]) for name in views[0]} if views else None,
         )
 
     @property
@@ -327,7 +329,7 @@ def _train(jobs: Sequence[Job]) -> list[ClientUpdate]:
     if not passes:
         return updates
     return [
-        replace(update, memory={**update.memory, STATISTICS: own})
+        with_statistics(update, own)
         for update, own in zip(updates, rows.back(torch.cat(passes)), strict=True)
     ]
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fedcore.core import Objective
 from fedcore.data.exact import LeastSquares, Quadratic
 from fedcore.data.loading import federate
 from fedcore.data.uploaded import DatasetStorage, local_dataset_storage
@@ -28,7 +29,14 @@ from fedcore.systems.participation import Participation
 if TYPE_CHECKING:
     from fedcore.spec import ExperimentSpec
 
-__all__ = ["Stacked", "TrainingProblem", "load_problem", "poison_problem", "privatise_problem", "trained_on"]
+__all__ = [
+    "Stacked",
+    "TrainingProblem",
+    "load_problem",
+    "poison_problem",
+    "privatise_problem",
+    "trained_on",
+]
 
 SAMPLES_APART = (
     "`torch.func.vmap`, by which the gradients of single samples are computed, cannot differentiate this"
@@ -38,7 +46,7 @@ SAMPLES_APART = (
 """The reason why another network has no clipped gradients of samples."""
 
 
-def load_problem(
+def load_problem(  # noqa: PLR0913 - where data and weights come from differs between processes
     spec: ProblemSpec,
     seed: int,
     *,
@@ -48,9 +56,10 @@ def load_problem(
     data_dir: Path,
     storage: DatasetStorage | None = None,
     weights_dir: Path | None = None,
+    objective: Objective | None = None,
 ) -> TrainingProblem:
     """Load the problem of a run, its data on `device` in `dtype`, its gradients in bfloat16 with
-    `autocast`.
+    `autocast`. Clients descend the `objective` (default: its loss).
 
     Users' own data come from `storage` and uploaded files of pretrained networks from `weights_dir`, the
     others from folders of `data_dir`.
@@ -77,12 +86,20 @@ def load_problem(
         for few in (samples, data.dataset.train.first(1)):
             expected.check(scores_of(module, few.features), few.labels, "evaluation")
     model: Hashable = spec.model.model_dump_json(), shape.features, shape.outputs
-    if spec.model.is_examined:
+    if spec.model.is_examined or objective is not None:
         share_constants(module)
         policy = getattr(spec.model, "batch_norm", None)
         model = model, constants_digest(module)
         problem = supervised_problem(
-            data, module, loss, spec.model.l2, model, policy, autocast=autocast, expected=expected
+            data,
+            module,
+            loss,
+            spec.model.l2,
+            model,
+            policy,
+            autocast=autocast,
+            expected=expected,
+            objective=objective,
         )
         problem.check_trained(samples)
     else:

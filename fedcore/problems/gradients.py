@@ -7,7 +7,7 @@ on a CPU.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import reduce
 from typing import NamedTuple
@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from fedcore.core import clip_factors
+from fedcore.core import Outputs, clip_factors
 from fedcore.data.federated import FederatedData
+from fedcore.errors import SpecificationError
 from fedcore.models.flat import Layout
 from fedcore.models.layers import channels_last, shared_copy
 from fedcore.models.losses import Loss
@@ -241,13 +242,50 @@ class Automatic:
         """Gradients of the same module, whose parameters are found by another layout."""
         return Automatic(self._module, layout, self._loss, last=self._last, autocast=self._autocast)
 
-    def scores(self, theta: Tensor | Leaves, features: Tensor) -> Tensor:
-        """[B, C] for features [B, ...]."""
+    def scores(
+        self, theta: Tensor | Leaves, features: Tensor, buffers: Mapping[str, Tensor] | None = None
+    ) -> Tensor:
+        """[B, C] for features [B, ...], with `buffers` in place of the module's own."""
         theta, leaves = (theta.theta, theta.named) if isinstance(theta, Leaves) else (theta, {})
         laid = channels_last(features) if self._last else features
+        given = {**self._layout.named(theta), **leaves, **(buffers or {})}
         with torch.autocast(theta.device.type, torch.bfloat16) if self._autocast else nullcontext():
-            scores: Tensor = functional_call(self._module, {**self._layout.named(theta), **leaves}, (laid,))
+            scores: Tensor = functional_call(self._module, given, (laid,))
         return scores.to(theta.dtype)
+
+    def outputs(
+        self,
+        theta: Tensor | Leaves,
+        features: Tensor,
+        layer: str | None,
+        buffers: Mapping[str, Tensor] | None = None,
+    ) -> Outputs:
+        """The scores, and what enters a `layer` if one is named, in the type of theta.
+
+        Raises SpecificationError if a pass does not call the layer.
+        """
+        if layer is None:
+            return Outputs(self.scores(theta, features, buffers))
+        entered: list[Tensor] = []
+
+        def note(_: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+            entered.append(next(iter((*inputs, *named.values()))))
+
+        hook = self._module.get_submodule(layer).register_forward_pre_hook(note, with_kwargs=True)
+        try:
+            scores = self.scores(theta, features, buffers)
+        finally:
+            hook.remove()
+        if not entered:
+            raise SpecificationError(
+                "/algorithm",
+                f"the network never calls its layer {layer!r}, whose input is read: name another",
+            )
+        return Outputs(scores, entered[-1].to(scores.dtype))
+
+    def per_sample(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """The losses [B] of scores [B, C] and labels [B]."""
+        return self._loss.per_sample(scores, labels)
 
     def loss(self, theta: Tensor | Leaves, features: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
         """The sum of the losses of features [B, ...] with labels [B], times weights [B]."""

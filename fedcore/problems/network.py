@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +20,9 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from fedcore.core import Objective, Outputs, View
 from fedcore.data.federated import FederatedData, Samples
+from fedcore.errors import SpecificationError
 from fedcore.models.base import BatchNormPolicy
 from fedcore.models.batch_norm import private_parameters, trained_norms
 from fedcore.models.examination import ExpectedScores, examine
@@ -31,7 +33,8 @@ from fedcore.models.losses import Loss
 from fedcore.problems.base import Gradient, Ids, Stacked, Values
 from fedcore.problems.gradients import Automatic, Gathered, Leaves
 from fedcore.problems.handwritten_backprop import Chain, supported_layers
-from fedcore.problems.passes import ForwardPasses, PassKey, Step
+from fedcore.problems.objective import COUNTS, ObjectiveLoss, statistics_of
+from fedcore.problems.passes import DROPOUT, OBJECTIVE, ForwardPasses, PassKey, Step
 from fedcore.problems.supervised import SupervisedProblem, sample_bytes, sequence_values
 
 STATISTICS = "batch-norm statistics"
@@ -95,6 +98,8 @@ class TrainingPass:
     surroundings: Callable[[], AbstractContextManager[None]] = nullcontext
     chain: Chain | None = None
     """The gradient of the same module by hand, if it has no batch norm."""
+    objective: ObjectiveLoss | None = None
+    """The loss in steps that have a view; None if it is that of the problem."""
 
     @property
     def numbers(self) -> int:
@@ -103,7 +108,8 @@ class TrainingPass:
 
     def replica(self) -> TrainingPass:
         """A copy for another thread."""
-        return replace(self, module=self.module.replica())
+        objective = self.objective and self.objective.replica()
+        return replace(self, module=self.module.replica(), objective=objective)
 
     def loss(
         self,
@@ -113,12 +119,34 @@ class TrainingPass:
         weights: Tensor,
         uniform: Tensor,
         statistics: Tensor,
+        view: Mapping[str, Tensor] | None = None,
         *,
         padded: bool,
     ) -> tuple[Tensor, Tensor]:
         """One client's loss, and the new statistics [S], at z [D + A] over features [B, ...], labels
-        [B] and weights [B], with uniform numbers [B, T]. Padding weighs 0.
+        [B] and weights [B], with uniform numbers [B, T] for the masks and then for the objective. Padding
+        weighs 0. With a `view`, the loss is the objective's.
         """
+        real = (weights != 0).to(weights.dtype) if padded and len(self.norms) else None
+        if view is None:
+            with self._forward(uniform, statistics, real) as forward:
+                value = self.module.loss(z, features, labels, weights)
+            return value, _new(forward, statistics)
+        objective = self.objective
+        assert objective is not None
+
+        def in_training(model: Tensor | Leaves, before: Tensor) -> tuple[Outputs, Tensor]:
+            with self._forward(uniform, before, real) as forward:
+                outputs = self.module.outputs(model, features, objective.layer)
+            return outputs, _new(forward, before)
+
+        own, new = in_training(z, statistics)
+        others = objective.others(features, view, in_training)
+        seen = View(self.module.per_sample, weights, view.get(COUNTS), uniform[:, self.numbers :])
+        return objective.value(replace(own, others=others), labels, seen), new
+
+    def _forward(self, uniform: Tensor, statistics: Tensor, real: Tensor | None) -> TrainingForward:
+        """The surroundings of one pass in training."""
         sites = iter(self.sites)
 
         def draw(shape: torch.Size) -> Tensor:
@@ -127,21 +155,30 @@ class TrainingPass:
             assert numbers.shape == shape, (numbers.shape, shape)
             return numbers
 
-        real = (weights != 0).to(weights.dtype) if padded and len(self.norms) else None
-        forward = TrainingForward(draw, self.norms, statistics if len(self.norms) else None, real)
-        with forward:
-            value = self.module.loss(z, features, labels, weights)
-        new = forward.statistics
-        return value, statistics if new is None else new
+        return TrainingForward(draw, self.norms, statistics if len(self.norms) else None, real)
+
+    def draw(self, step: Step, samples: int, clients: int, device: torch.device) -> Tensor:
+        """Uniform numbers [m, B, T] of a step, for the masks and then for the objective."""
+        masks = step.uniform(samples, self.numbers, clients, DROPOUT)
+        if self.objective is not None and (numbers := self.objective.objective.random_numbers):
+            masks = torch.cat([masks, step.uniform(samples, numbers, clients, OBJECTIVE)], -1)
+        return masks.to(device)
+
+    @property
+    def couples(self) -> bool:
+        """True if the gradient of a mini-batch is no sum over its parts."""
+        return len(self.norms) > 0 or (
+            self.objective is not None and self.objective.objective.couples_samples
+        )
 
     def gradient(self, z: Tensor, samples: Samples, step: Step) -> Tensor:
         """The gradient [D + A] of one client, whose mean loss over `samples` this is."""
-        uniform = step.uniform(len(samples), self.numbers, 1)[0].to(z.device)
+        uniform = self.draw(step, len(samples), 1, z.device)[0]
         weights = z.new_full((len(samples),), 1 / len(samples))
-        statistics = step.statistics()[0]
-        new = statistics
-        # The statistics of a mini-batch are of all its samples.
-        whole = len(self.norms) or len(samples) <= self.step_capacity
+        new = statistics = step.statistics()[0]
+        view = step.view(1)
+        view = view and {name: rows[0] for name, rows in view.items()}
+        whole = self.couples or len(samples) <= self.step_capacity
         length = len(samples) if whole else self.capacity
         parts = []
         with self.surroundings():
@@ -151,12 +188,12 @@ class TrainingPass:
                 torch.split(weights, length),
                 strict=True,
             ):
-                if self.chain is not None:
+                if self.chain is not None and view is None:
                     parts.append(self.chain(z, batch.features, batch.labels, weight, own))
                     continue
                 leaves = self.module.leaves(z)
                 value, new = self.loss(
-                    leaves, batch.features, batch.labels, weight, own, statistics, padded=False
+                    leaves, batch.features, batch.labels, weight, own, statistics, view, padded=False
                 )
                 parts.append(leaves.gradient(value))
         statistics.copy_(new)
@@ -171,6 +208,11 @@ class TrainingPass:
         if step.at_x and gradient.shape[-1] > self.dim:
             gradient[..., self.dim :] = 0
         return gradient
+
+
+def _new(forward: TrainingForward, before: Tensor) -> Tensor:
+    """The running statistics after a pass."""
+    return before if forward.statistics is None else forward.statistics
 
 
 class TrainingStack:
@@ -190,22 +232,22 @@ class TrainingStack:
         step = Step(self._first.passes, self._first.number + k, evaluation, at_x)
         samples = self._batches[k][1].shape[1]
         if self._drawn is None or self._drawn[0] != k:
-            uniform = step.uniform(samples, trained.numbers, clients).to(theta.device)
-            self._drawn = k, uniform
-        length = samples if len(trained.norms) else trained.capacity
+            self._drawn = k, trained.draw(step, samples, clients, theta.device)
+        length = samples if trained.couples else trained.capacity
         operands = [torch.split(part, length, 1) for part in (*self._batches[k], self._drawn[1])]
         statistics, gradients = step.statistics()[:clients], []
+        seen = [view for view in [step.view(clients)] if view is not None]
         new = statistics
         # Fused attention knows nothing of vmap, which would call it client by client and warn.
         with trained.surroundings(), sdpa_kernel(SDPBackend.MATH):
             for part in zip(*operands, strict=True):
-                gradient, new = self._gradients(theta, *part, statistics)
+                gradient, new = self._gradients(theta, *part, statistics, *seen)
                 gradients.append(gradient)
         statistics.copy_(new)
         return trained.complete(reduce(torch.add, gradients), theta, step)
 
 
-def supervised_problem(
+def supervised_problem(  # noqa: PLR0913 - made by `load_problem` alone
     data: FederatedData,
     module: nn.Module,
     loss: Loss,
@@ -215,9 +257,10 @@ def supervised_problem(
     *,
     autocast: bool = False,
     expected: ExpectedScores | None = None,
+    objective: Objective | None = None,
 ) -> SupervisedProblem:
     """The problem of a network of any make: examined, and without its own path through the engines
-    if a pass depends on model and mini-batch alone.
+    if a pass depends on model and mini-batch alone. Clients descend the `objective` (default: the loss).
 
     Raises SpecificationError if its passes could not be repeated, or its scores in training are not
     those `expected`.
@@ -231,9 +274,19 @@ def supervised_problem(
     if expected is not None:
         for found, labels in zip(scores, (samples.labels, samples.labels[:1]), strict=True):
             expected.check(found, labels, "training")
-    if sites or len(norms):
+    if sites or len(norms) or objective is not None:
         return NetworkProblem(
-            data, module, training, loss, l2, model, policy, sites, statistics, autocast=autocast
+            data,
+            module,
+            training,
+            loss,
+            l2,
+            model,
+            policy,
+            sites,
+            statistics,
+            autocast=autocast,
+            objective=objective,
         )
     return SupervisedProblem(data, module, loss, l2, model, training=training, autocast=autocast)
 
@@ -254,24 +307,29 @@ class NetworkProblem(SupervisedProblem):
         statistics: Tensor,
         *,
         autocast: bool = False,
+        objective: Objective | None = None,
     ) -> None:
         """Take the module and its copy in `training`, with its uses of dropout and its initial running
-        `statistics` [S].
+        `statistics` [S]. Clients descend the `objective` (default: the loss).
+
+        Raises SpecificationError if it reads what network or data do not have.
         """
         private = private_parameters(module, policy)
         shared = [name for name, _ in module.named_parameters() if name not in private]
-        super().__init__(
-            data, module, loss, l2, model, Layout(module, shared), training=training, autocast=autocast
-        )
+        layout = Layout(module, shared) if private else Layout(module)
+        super().__init__(data, module, loss, l2, model, layout, training=training, autocast=autocast)
+        # Steps are those of a network even where layers could be stacked by hand.
+        self._stacks_layers, self.dense = False, None
         self._norms, self._private = trained_norms(training, policy), Layout(module, private)
+        self.objective = objective
         self.keeps_own = policy == "local"
         self.statistics = statistics
         self.private = self._private.flat(module) if private else statistics.new_zeros(0)
         numbers, features = sum(site.numbers for site in sites), data.dataset.train.first(1).features
         self._limit_samples(sample_bytes(module, features) + 4 * numbers)
-        layout: Any = WithPrivate(self._layout, self._private)
+        trained: Any = WithPrivate(self._layout, self._private)
         self._training = TrainingPass(
-            Automatic(training, layout, loss, autocast=autocast),
+            Automatic(training, trained, loss, autocast=autocast),
             self._norms,
             sites,
             l2,
@@ -280,7 +338,10 @@ class NetworkProblem(SupervisedProblem):
             self.step_capacity,
             self._surroundings,
         )
-        images = Automatic(training, layout, loss, last=self._last, autocast=autocast)
+        if objective is not None:
+            self.kind = None  # Others may have another.
+            self._training = replace(self._training, objective=self._loss_of_objective(objective, trained))
+        images = Automatic(training, trained, loss, last=self._last, autocast=autocast)
         self._fast_training = replace(self._training, module=images, chain=self._chain(training, sites))
         self.bind(statistics, self.private)
 
@@ -322,9 +383,12 @@ class NetworkProblem(SupervisedProblem):
         )
 
     def _stack_one(self) -> None:
-        passes = ForwardPasses([PassKey(0, 0, 0)], self.statistics[None, None].clone())
-        one = self.stack(np.zeros(1, np.int64), torch.zeros(1, 1, 1, dtype=torch.int64), Step(passes, 0))
-        one.gradient(torch.cat([self.initial(), self.private])[None], 0)
+        first, start = np.zeros(1, np.int64), torch.cat([self.initial(), self.private])
+        statistics = self.statistics[None, None].clone()
+        view = self.view(first, start, statistics, torch.cat([start, self.statistics])[None])
+        passes = ForwardPasses([PassKey(0, 0, 0)], statistics, view)
+        one = self.stack(first, torch.zeros(1, 1, 1, dtype=torch.int64), Step(passes, 0))
+        one.gradient(start[None], 0)
 
     def _loss_of(self, samples: Samples) -> tuple[Leaves, Tensor]:
         trained, count = self._training, len(samples)
@@ -336,6 +400,52 @@ class NetworkProblem(SupervisedProblem):
             leaves, samples.features, samples.labels, weights, uniform, self.statistics, padded=False
         )
         return leaves, loss
+
+    def _loss_of_objective(self, objective: Objective, layout: Any) -> ObjectiveLoss:
+        layer = self._layer_of(objective) if "features" in objective.reads else None
+        module = Automatic(self._module, layout, self._loss, autocast=self._autocast)
+        return ObjectiveLoss(objective, module, self._norms, layer)
+
+    def _layer_of(self, objective: Objective) -> str:
+        """The layer whose input an objective reads."""
+        names = [name for name, _ in self._module.named_modules()]
+        last = [name for name, _ in self._module.named_parameters()][-1].rpartition(".")[0]
+        if objective.layer is not None and objective.layer not in names:
+            raise SpecificationError(
+                "/algorithm/layer",
+                f"the network has no layer {objective.layer!r}; it has {', '.join(names[1:])}",
+            )
+        return last if objective.layer is None else objective.layer
+
+    def view(
+        self, clients: Ids, x: Tensor, statistics: Tensor, previous: Tensor | None
+    ) -> Mapping[str, Tensor] | None:
+        """What the objective sees of M `clients` that begin at x [P] or [M, P] with running `statistics`
+        [M, m, S], and whose last round ended with `previous` [M, P + S]; None without an objective.
+        """
+        if self.objective is None:
+            return None
+        reads, view = self.objective.reads, {}
+        if "global" in reads:
+            view["global"] = x.expand(len(clients), -1)
+            view[statistics_of("global")] = statistics[:, 0].clone()
+        if "previous" in reads:
+            assert previous is not None
+            model, own = torch.split(previous, [x.shape[-1], statistics.shape[-1]], -1)
+            view["previous"], view[statistics_of("previous")] = model, own
+        if "class_counts" in reads:
+            view[COUNTS] = torch.stack([self._class_counts(client) for client in clients.tolist()]).to(x)
+        return view
+
+    def _class_counts(self, client: int) -> Tensor:
+        labels = self.data.dataset.train.labels[self.data.rows(client)].flatten()
+        return torch.bincount(labels[labels >= 0], minlength=self._classes)
+
+    @cached_property
+    def _classes(self) -> int:
+        """C, of the scores [..., C] of the network."""
+        with torch.no_grad():
+            return self._plain.scores(self.initial(), self.data.dataset.train.first(1).features).shape[-1]
 
     def statistics_of(self, parameters: Tensor) -> Tensor:
         """[S] true for the running statistics of layers whose `parameters` [D] are true; statistics

@@ -4,7 +4,7 @@ numbers and their running statistics.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +15,8 @@ from torch import Tensor
 from fedcore.random import generator
 
 DROPOUT = "dropout"
+"""Purpose of randomness."""
+OBJECTIVE = "objective"
 """Purpose of randomness."""
 
 
@@ -36,10 +38,19 @@ class ForwardPasses:
     """[R, m, S] running statistics of batch norm after the steps so far, of each of the m models that a
     client trains.
     """
+    view: Mapping[str, Tensor] | None = None
+    """What the problem's objective sees of each client beside model and mini-batch, by name, [R, ...] each;
+    None where the loss is that of the problem.
+    """
 
     def take(self, rows: Sequence[int]) -> ForwardPasses:
         """A copy for some of the clients."""
-        return ForwardPasses([self.keys[row] for row in rows], self.statistics[list(rows)].clone())
+        index = list(rows)
+        return ForwardPasses(
+            [self.keys[row] for row in rows],
+            self.statistics[index].clone(),
+            self.view and {name: vectors[index] for name, vectors in self.view.items()},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +78,14 @@ class Step:
             return known[:, 0].clone()
         return known[:, self.evaluation]
 
-    def uniform(self, samples: int, numbers: int, clients: int) -> Tensor:
+    def view(self, clients: int) -> Mapping[str, Tensor] | None:
+        """What the objective sees of the first `clients`, [m, ...] each."""
+        seen = self.passes.view
+        return seen and {name: rows[:clients] for name, rows in seen.items()}
+
+    def uniform(self, samples: int, numbers: int, clients: int, purpose: str = DROPOUT) -> Tensor:
         """Uniform numbers [m, B, T] for B `samples` of each of the first m `clients`, T `numbers`
-        each.
+        each, for a `purpose`.
 
         They belong to the client, the step and the place of a sample in its mini-batch, so samples
         that come behind change none.
@@ -78,7 +94,7 @@ class Step:
             return torch.zeros(clients, samples, 0)
         drawn = np.empty((clients, samples, numbers), np.float32)
         for row, key in zip(drawn, self.passes.keys, strict=False):
-            generator(key.seed, DROPOUT, key.round, key.client, self.number).random(dtype=np.float32, out=row)
+            generator(key.seed, purpose, key.round, key.client, self.number).random(dtype=np.float32, out=row)
         return torch.from_numpy(drawn)
 
 

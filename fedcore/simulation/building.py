@@ -70,6 +70,7 @@ def build_context(  # noqa: PLR0913 - where data and weights come from differs b
         data_dir=folder,
         storage=storage,
         weights_dir=weights_dir,
+        objective=spec.algorithm.objective(),
     )
     _check_own_tests(spec, problem)
     attack, devices, available = spec.systems.attack, spec.systems.devices, spec.systems.availability

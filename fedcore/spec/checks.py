@@ -68,6 +68,7 @@ def check(spec: ExperimentSpec) -> None:
     if isinstance(spec.problem.model, ModuleObject):
         spec.problem.model.check_seeds(len(spec.seeds))
     _check_engine(spec)
+    _check_objective(spec)
     clients, models = population(spec.problem), spec.algorithm.models().kept
     dim = models * dimension(spec.problem)
     if dim > MAX_PARAMETERS:
@@ -173,6 +174,25 @@ def _check_personal(spec: ExperimentSpec) -> None:
         where = "evaluation.fine_tuning" if spec.evaluation.fine_tuning else spec.algorithm.kind
         raise SpecificationError(
             "/problem/model/batch_norm", f"`local` cannot be combined with {where}: use another policy"
+        )
+
+
+def _check_objective(spec: ExperimentSpec) -> None:
+    """An objective is of what a network computes; class counts are of labels that are classes."""
+    objective, dataset = spec.algorithm.objective(), spec.problem.dataset
+    if objective is None:
+        return
+    if spec.problem.model is None:
+        raise SpecificationError(
+            "/algorithm",
+            f"{spec.algorithm.kind} has an objective of the scores of a network, but a {dataset.kind} has no"
+            " network: use another algorithm, or a data set with a model",
+        )
+    if "class_counts" in objective.reads and not dataset.shape().classes:
+        raise SpecificationError(
+            "/algorithm",
+            f"{spec.algorithm.kind} counts the samples of each class, but labels of {dataset.kind} are real"
+            " numbers: use another algorithm",
         )
 
 

@@ -64,7 +64,10 @@ def not_compiled(spec: ExperimentSpec) -> str | None:
     if not algorithm.starts_at_x():
         return "algorithms whose clients begin at the server's model"
     if not algorithm.is_affine():
-        return "SGD without `clip_norm`, and algorithms whose local steps are affine in the gradient"
+        return (
+            "SGD without `clip_norm`, and algorithms whose local steps are affine in the gradient of the"
+            " problem's loss"
+        )
     if spec.problem.objective() not in (CrossEntropy(), SquaredError()):
         return "cross-entropy without label smoothing and squared error"
     if spec.privacy is not None and spec.privacy.clips_samples:

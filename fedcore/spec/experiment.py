@@ -229,6 +229,7 @@ class ExperimentSpec(Block):
         return Algorithm(
             rule=self.algorithm.rule(),
             models=models,
+            objective=self.algorithm.objective(),
             exchange=self.algorithm.exchange(),
             tuner=self.algorithm.tuner(),
             aggregator=for_models(aggregator, models),

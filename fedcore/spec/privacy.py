@@ -159,13 +159,17 @@ def parts_of(spec: ExperimentSpec, privacy: Privacy) -> Iterator[AssuringPart]:
 
 
 def of_algorithm(algorithm: AlgorithmSpec) -> Assurances:
-    """Statements of an algorithm: of its rule and its models, less what these announce to send, and of its
-    aggregator.
+    """Statements of an algorithm: of its rule, models and objective, less what these announce to send, and
+    of its aggregator.
     """
     rule, models = algorithm.rule(), algorithm.models()
     found = find_assurances(rule) & find_assurances(models)
+    if (objective := algorithm.objective()) is not None:
+        found &= find_assurances(objective)
     found -= Aggregator.assures - find_assurances(algorithm.aggregator())
-    parts = Algorithm(rule, models, algorithm.exchange(), algorithm.tuner(), algorithm.aggregator())
+    parts = Algorithm(
+        rule, models, objective, algorithm.exchange(), algorithm.tuner(), algorithm.aggregator()
+    )
     for message in messages_of(parts, 1):
         found -= REVEALED.get(message.reveals, MESSAGES)
     if models.full_gradient or not rule.needs().isdisjoint({"full_gradient", "gradient_at_x"}):

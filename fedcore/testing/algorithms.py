@@ -120,6 +120,7 @@ def parts_with(spec: AlgorithmSpec, rule: Rule, device: str = "cpu") -> Parts:
     algorithm = Algorithm(
         rule,
         models,
+        spec.objective(),
         spec.exchange(),
         spec.tuner(),
         for_models(spec.aggregator(), models),

@@ -84,7 +84,7 @@ _AFTER: Sequence[tuple[str, Asked]] = (
     ("beside.MoveSharedBySent", lambda _, built: bool(built.rule.sent)),
     ("beside.AverageStatistics", _averages_statistics),
     ("arrivals.MixStatistics", lambda spec, built: _mixes(spec, built) and _averages_statistics(spec, built)),
-    ("remember.UpdateMemory", lambda _, built: bool(built.rule.memory or built.models.memory)),
+    ("remember.UpdateMemory", lambda _, built: bool(built.memory())),
     ("select.Learn", _in_rounds),
     ("beside.Adapt", lambda _, built: built.tuner is not None),
     ("remember.Count", _always),

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fedcore.engine.assignment import AggregatedUpdate, Job
-from fedcore.engine.network_state import with_passes, without_state
+from fedcore.engine.network_state import with_passes, with_view, without_state
 
 if TYPE_CHECKING:
     from fedcore.engine.assignment import Result
@@ -37,10 +37,11 @@ def job_of(flow: Flow, stages: Sequence[RoundStage]) -> Job:
     for begun in flow.starts:
         for row in begun.rows.tolist():
             rounds[row] = begun.round
+    work = with_passes(work, problem, algorithm.models, flow.statistics, flow.memory, context.seed, rounds)
     return Job(
         algorithm,
         problem,
-        with_passes(work, problem, algorithm.models, flow.statistics, flow.memory, context.seed, rounds),
+        with_view(work, problem, algorithm),
         sums,
         flow.each or sums is None,
         context.memory_divisor,
