@@ -893,6 +893,13 @@ class Algorithm:
         """The algorithm of a round with parameters that the server adapts."""
         return self if self.tuner is None else replace(self, rule=self.tuner.tuned(self.rule, parameters))
 
+    def gradients_per_step(self) -> float:
+        """The work of a local step, in gradients of its mini-batch; a forward pass is a third of one."""
+        rule = self.rule
+        passes = 0 if self.objective is None else self.objective.passes()
+        own = rule.gradients_per_step() + ("gradient_at_x" in rule.needs())
+        return own + self.models.trained - 1 + passes / 3
+
     def memory(self) -> tuple[str, ...]:
         """Names of what clients keep between rounds, apart from the state of networks and links."""
         objective = () if self.objective is None else self.objective.memory

@@ -69,7 +69,14 @@ class RunContext:
     def draws(self) -> DrawContext:
         """The constants that draws depend on."""
         known = self.problem.share, self.problem.sizes, self.problem.dim
-        return DrawContext(self.spec, self.seed, *known, self.availability, self.device_trace)
+        return DrawContext(
+            self.spec,
+            self.seed,
+            *known,
+            self.availability,
+            self.device_trace,
+            self.algorithm.gradients_per_step(),
+        )
 
 
 @stored

@@ -155,7 +155,7 @@ class Devices(Block):
     """
 
     steps_per_second: AnyRate | None = None
-    """Local steps per second."""
+    """Local steps per second, with one gradient each; one with g gradients takes g times as long."""
     download_bytes_per_second: AnyRate | None = None
     """Bytes per second from the server to the client."""
     upload_bytes_per_second: AnyRate | None = None

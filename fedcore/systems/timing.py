@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fedcore.lazy import np
@@ -38,6 +38,8 @@ class DrawContext:
     """`systems.availability`, if it is given."""
     device_trace: DeviceTrace | None = None
     """The devices of `systems.devices.trace`, if it is given."""
+    gradients: float = 1.0
+    """The work of a local step, in gradients of its mini-batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,8 @@ def estimate_timing(context: DrawContext, traffic: Traffic, round: int, clients:
 def speed_of(
     context: DrawContext, clients: Ids, bytes_down: Ids, bytes_up: int, messages: Ids | int
 ) -> DeviceSpeed:
-    """`device_speed` of `clients` [M] on the simulated clock of the run."""
+    """`device_speed` of `clients` [M] on the simulated clock of the run, in local steps of its algorithm."""
     devices = context.spec.systems.devices
     assert devices is not None
-    return device_speed(devices, clients, bytes_down, bytes_up, messages, context.seed, context.device_trace)
+    found = device_speed(devices, clients, bytes_down, bytes_up, messages, context.seed, context.device_trace)
+    return replace(found, speed=found.speed / context.gradients)

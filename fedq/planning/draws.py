@@ -85,7 +85,11 @@ class PlannedRun:
         available = spec.systems.availability
         available = None if isinstance(available, TimedTrace) else available
         dim = dimension(spec.problem)
-        return cls(DrawContext(spec, spec.seeds[0], share, sizes, dim, available), spec.build(), in_training)
+        built = spec.build()
+        draws = DrawContext(
+            spec, spec.seeds[0], share, sizes, dim, available, gradients=built.gradients_per_step()
+        )
+        return cls(draws, built, in_training)
 
     @property
     def messages(self) -> Sequence[RoundMessage]:

@@ -21,11 +21,8 @@ PyTorch takes to score a sample (docs/performance.md).
 
 def count_gradients(algorithm: Algorithm, played: RunCounts) -> float:
     """Gradients of mini-batches in a run; a full gradient counts as all batches of the client."""
-    rule, models = algorithm.rule, algorithm.models
-    wanted = rule.needs()
-    in_step = rule.gradients_per_step() + ("gradient_at_x" in wanted) + models.trained - 1
-    whole = played.batches if models.full_gradient or "full_gradient" in wanted else 0.0
-    return played.steps * in_step + whole
+    full = algorithm.models.full_gradient or "full_gradient" in algorithm.rule.needs()
+    return played.steps * algorithm.gradients_per_step() + (played.batches if full else 0.0)
 
 
 def weigh_gradient(spec: ExperimentSpec) -> float:
