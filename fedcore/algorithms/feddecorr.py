@@ -51,7 +51,7 @@ class FedDecorr(AlgorithmSpec):
         "Shi et al., Towards Understanding and Mitigating Dimensional Collapse in Heterogeneous Federated"
         " Learning, ICLR 2023 (FedDecorr), Section 4"
     )
-    fixed_point = "as `fedavg` at beta = 0"
+    fixed_point = "none: quadratics have no network"
     example = {"beta": 0.1}
 
     kind: Literal["feddecorr"] = "feddecorr"

@@ -61,7 +61,7 @@ class FedLc(AlgorithmSpec):
         "Zhang et al., Federated Learning with Label Distribution Skew via Logits Calibration, ICML 2022"
         " (FedLC), Section 4"
     )
-    fixed_point = "as `fedavg` at tau = 0"
+    fixed_point = "none: quadratics have no network"
     example = {"tau": 1.0}
 
     kind: Literal["fedlc"] = "fedlc"
@@ -86,7 +86,7 @@ class FedRs(AlgorithmSpec):
         "Li and Zhan, FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data,"
         " KDD 2021, restricted softmax"
     )
-    fixed_point = "as `fedavg` at alpha = 1"
+    fixed_point = "none: quadratics have no network"
     example = {"alpha": 0.5}
 
     kind: Literal["fedrs"] = "fedrs"

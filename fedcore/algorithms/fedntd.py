@@ -53,7 +53,7 @@ class FedNtd(AlgorithmSpec):
         "Lee et al., Preservation of the Global Knowledge by Not-True Distillation in Federated Learning,"
         " NeurIPS 2022 (FedNTD), Algorithm 1"
     )
-    fixed_point = "as `fedavg` at beta = 0"
+    fixed_point = "none: quadratics have no network"
     example = {"beta": 1.0, "temperature": 1.0}
 
     kind: Literal["fedntd"] = "fedntd"

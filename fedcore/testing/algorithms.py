@@ -32,6 +32,11 @@ from fedcore.engine.local_program import LocalProgram
 from fedcore.spec import ExperimentSpec
 from fedcore.testing import runs, trials
 from fedcore.testing.finding import CheckFailedError, require
+from fedcore.testing.objectives import (
+    NETWORK,
+    a_run_with_the_objective_learns,
+    the_objective_is_what_it_declares,
+)
 from fedcore.testing.randomness import no_global_randomness
 from fedcore.testing.subject import EXACT, SAMPLED, Subject
 
@@ -514,7 +519,8 @@ def the_declared_fixed_point_holds(subject: Subject) -> None:
             )
         ),
     }
-    rest = runs.rest(_on(subject, EXACT)) if declared in targets else None
+    make = _on_quadratics(subject)
+    rest = runs.rest(make) if make is not None and declared in targets else None
     if rest is None:
         return
     target = targets[declared]()
@@ -644,13 +650,28 @@ def _on(subject: Subject, base: dict[str, Any]) -> runs.Make:
     return make
 
 
-_IN_RUNS = trials.checks_in_runs(lambda subject: (_on(subject, EXACT), _on(subject, SAMPLED)))
-_ON_QUADRATICS = trials.checks_on_quadratics(lambda subject: _on(subject, EXACT), _ascending)
+def _has_objective(subject: Subject) -> bool:
+    return isinstance(spec := subject.spec(), AlgorithmSpec) and spec.objective() is not None
+
+
+def _on_both(subject: Subject) -> tuple[runs.Make, runs.Make]:
+    """Experiments on quadratics, or for objectives on a network, and on mini-batches of unequal sizes."""
+    return _on(subject, NETWORK if _has_objective(subject) else EXACT), _on(subject, SAMPLED)
+
+
+def _on_quadratics(subject: Subject) -> runs.Make | None:
+    """Experiments on quadratics; None for objectives, which are of what networks compute."""
+    return None if _has_objective(subject) else _on(subject, EXACT)
+
+
+_IN_RUNS = trials.checks_in_runs(_on_both)
+_ON_QUADRATICS = trials.checks_on_quadratics(_on_quadratics, _ascending)
 DECLARATIONS = (
     declared_memory_is_what_is_used,
     the_affine_form_is_that_of_direction,
     declared_sums_and_coefficients_are_those_of_combine,
     declared_properties_hold,
+    the_objective_is_what_it_declares,
 )
 ALGORITHM = (
     the_parts_draw_nothing_globally,
@@ -660,6 +681,7 @@ ALGORITHM = (
     *DECLARATIONS,
     _IN_RUNS.randomness,
     _ON_QUADRATICS.descent,
+    a_run_with_the_objective_learns,
     the_declared_fixed_point_holds,
     _IN_RUNS.engines,
     _IN_RUNS.resumption,
@@ -673,6 +695,8 @@ AGGREGATOR = tuple(
     not in (
         the_affine_form_is_that_of_direction,
         declared_properties_hold,
+        the_objective_is_what_it_declares,
+        a_run_with_the_objective_learns,
         the_declared_fixed_point_holds,
     )
 )

@@ -48,18 +48,20 @@ def checks_in_runs(makes: Callable[[Subject], Iterable[runs.Make]]) -> RunChecks
 
 
 def checks_on_quadratics(
-    make_of: Callable[[Subject], runs.Make], turned: Callable[[Subject], Any] = lambda _: None
+    make_of: Callable[[Subject], runs.Make | None], turned: Callable[[Subject], Any] = lambda _: None
 ) -> QuadraticChecks:
-    """The checks in an experiment on strongly convex quadratics; `turned` gives the place of a step in
-    the wrong direction.
+    """The checks in an experiment on strongly convex quadratics, if there is one for a component; `turned`
+    gives the place of a step in the wrong direction.
     """
 
     def a_run_on_quadratics_descends(subject: Subject) -> None:
         """A run with a small step size stays finite, and ends at a lower loss than it begins."""
-        runs.descends(make_of(subject), lambda: turned(subject))
+        if (make := make_of(subject)) is not None:
+            runs.descends(make, lambda: turned(subject))
 
     def memory_does_not_grow(subject: Subject) -> None:
         """Checkpoints and memory do not grow over rounds."""
-        runs.keeps_no_growing_state(make_of(subject))
+        if (make := make_of(subject)) is not None:
+            runs.keeps_no_growing_state(make)
 
     return QuadraticChecks(a_run_on_quadratics_descends, memory_does_not_grow)
