@@ -13,11 +13,17 @@ from fedcore.presets import override
 Document = dict[str, Any]
 
 ALGORITHMS: tuple[str, ...] = tuple(map(kind_of, algorithms.ALGORITHMS))
+OBJECTIVES: tuple[str, ...] = tuple(
+    kind_of(member) for member in algorithms.ALGORITHMS if member().objective() is not None
+)
+"""Those whose clients descend a loss of what a network computes, which exact problems have none of."""
+EXACTLY: tuple[str, ...] = tuple(kind for kind in ALGORITHMS if kind not in OBJECTIVES)
+"""Those that exact problems take."""
 COMPILED: tuple[str, ...] = tuple(
     kind_of(member)
     for member in algorithms.ALGORITHMS
     for spec in (member.model_validate({"kind": kind_of(member)}),)
-    if (made := Algorithm(spec.rule(), spec.models())).is_affine() and made.starts_at_x()
+    if (made := Algorithm(spec.rule(), spec.models(), spec.objective())).is_affine() and made.starts_at_x()
 )
 """Those that the engine `compiled` trains."""
 

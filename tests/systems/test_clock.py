@@ -15,7 +15,7 @@ from fedcore import Simulation, run
 from fedcore.errors import SpecificationError
 from fedcore.systems.clock import TOLERANCE, Deadline, Devices, DeviceSpeed, apply_deadline, device_speed
 from fedcore.systems.work import Work
-from tests.builders.specifications import ALGORITHMS, QUADRATIC, Document, specification
+from tests.builders.specifications import EXACTLY, QUADRATIC, Document, specification
 
 ALL = np.arange(4)
 
@@ -320,7 +320,7 @@ def test_clocks_that_do_not_fit_are_refused(systems: Document, pointer: str, wor
     assert pointer in str(refused.value)
 
 
-@pytest.mark.parametrize("kind", ALGORITHMS)
+@pytest.mark.parametrize("kind", EXACTLY)
 def test_the_clock_waits_for_the_bytes_of_the_row(kind: str) -> None:
     """All clients at a byte a second, steps taking no time: a round lasts as long as a client's
     bytes in both directions.
