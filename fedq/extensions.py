@@ -29,17 +29,21 @@ from fedcore.core import (
     LocalSgd,
     Models,
     Need,
+    Objective,
+    Outputs,
+    Reading,
     Rule,
     ServerOptimiser,
     Solver,
     Tuner,
     Vectors,
+    View,
 )
 from fedcore.data.augment import ImageDataset, Transform
 from fedcore.data.base import DatasetSpec, DataShape
 from fedcore.data.partition import Partition
 from fedcore.errors import DataUnavailableError, SpecificationError
-from fedcore.lazy import np, torch
+from fedcore.lazy import functional, np, torch
 from fedcore.measures.base import Evaluated, Measured, MeasureSpec
 from fedcore.models.base import ModelSpec, NetworkSpec
 from fedcore.models.losses import Loss
@@ -104,13 +108,16 @@ __all__ = [
     "Need",
     "NetworkSpec",
     "NonNegative",
+    "Objective",
     "Outcome",
+    "Outputs",
     "Participation",
     "Partition",
     "PositiveRate",
     "Privacy",
     "PrivateRun",
     "Reachable",
+    "Reading",
     "Release",
     "RoundFacts",
     "Rule",
@@ -126,8 +133,10 @@ __all__ = [
     "Transform",
     "Tuner",
     "Vectors",
+    "View",
     "WorkDistribution",
     "dataset_of",
+    "functional",
     "generator",
     "np",
     "torch",
