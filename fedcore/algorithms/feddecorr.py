@@ -52,6 +52,7 @@ class FedDecorr(AlgorithmSpec):
         " Learning, ICLR 2023 (FedDecorr), Section 4"
     )
     fixed_point = "none: quadratics have no network"
+    averages_models = True
     example = {"beta": 0.1}
 
     kind: Literal["feddecorr"] = "feddecorr"

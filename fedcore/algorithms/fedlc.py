@@ -62,6 +62,7 @@ class FedLc(AlgorithmSpec):
         " (FedLC), Section 4"
     )
     fixed_point = "none: quadratics have no network"
+    averages_models = True
     example = {"tau": 1.0}
 
     kind: Literal["fedlc"] = "fedlc"
@@ -87,6 +88,7 @@ class FedRs(AlgorithmSpec):
         " KDD 2021, restricted softmax"
     )
     fixed_point = "none: quadratics have no network"
+    averages_models = True
     example = {"alpha": 0.5}
 
     kind: Literal["fedrs"] = "fedrs"

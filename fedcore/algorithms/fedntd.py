@@ -54,6 +54,7 @@ class FedNtd(AlgorithmSpec):
         " NeurIPS 2022 (FedNTD), Algorithm 1"
     )
     fixed_point = "none: quadratics have no network"
+    averages_models = True
     example = {"beta": 1.0, "temperature": 1.0}
 
     kind: Literal["fedntd"] = "fedntd"

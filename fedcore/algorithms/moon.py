@@ -51,6 +51,7 @@ class Moon(AlgorithmSpec):
 
     source = "Li et al., Model-Contrastive Federated Learning, CVPR 2021 (MOON), Equation 3 and Algorithm 1"
     fixed_point = "none: quadratics have no network"
+    averages_models = True
     example = {"mu": 1.0, "temperature": 0.5}
 
     kind: Literal["moon"] = "moon"

@@ -133,7 +133,8 @@ def equal_to_fedavg(name: str, every: int) -> int:
     compared = 0
     for changes in islice(settings(compressions), 0, None, every):
         mine = accepted(algorithm, {**changes, **length})
-        if mine is None:
+        if mine is None or (mine.systems.deadline and mine.build().gradients_per_step() != 1):
+            # A step with several gradients takes as many times as long, and misses another deadline.
             continue
         expected = of_fedavg(json.dumps({**changes, **length}))
         np.testing.assert_allclose(trajectory(mine), expected, rtol=1e-10, atol=1e-12, err_msg=f"{changes}")

@@ -313,6 +313,8 @@ def test_a_loss_that_is_a_mean_is_refused() -> None:
             return view.loss(outputs.scores, labels).mean()
 
     class Averaged(WithNoise):
+        """A mean."""
+
         kind: Literal["averaged"] = "averaged"  # type: ignore[assignment]
 
         def objective(self) -> Objective:
