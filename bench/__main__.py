@@ -19,6 +19,7 @@ COMMANDS = {
     "load": ("bench.load", "the service under load"),
     "scale": ("bench.scale", "the service on a large database, and claims of many workers"),
     "startup": ("bench.startup", "a run in a process that is warm, until its first round"),
+    "objectives": ("bench.objectives", "steps of objectives beside those of FedAvg"),
     "coverage": ("bench.coverage", "coverage and power of the set of the best arms, simulated"),
     "study": ("bench.study", "samplers, pruners and fronts of studies beside random proposals"),
     "service": ("bench.service", "what the service adds to a run"),

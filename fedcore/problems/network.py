@@ -338,11 +338,14 @@ class NetworkProblem(SupervisedProblem):
             self.step_capacity,
             self._surroundings,
         )
-        if objective is not None:
-            self.kind = None  # Others may have another.
-            self._training = replace(self._training, objective=self._loss_of_objective(objective, trained))
         images = Automatic(training, trained, loss, last=self._last, autocast=autocast)
         self._fast_training = replace(self._training, module=images, chain=self._chain(training, sites))
+        if objective is not None:
+            self.kind = None  # Others may have another.
+            self._training, self._fast_training = (
+                replace(one, objective=self._loss_of_objective(objective, trained, last=last))
+                for one, last in ((self._training, False), (self._fast_training, self._last))
+            )
         self.bind(statistics, self.private)
 
     def _chain(self, training: nn.Module, sites: Sequence[Site]) -> Chain | None:
@@ -401,9 +404,9 @@ class NetworkProblem(SupervisedProblem):
         )
         return leaves, loss
 
-    def _loss_of_objective(self, objective: Objective, layout: Any) -> ObjectiveLoss:
+    def _loss_of_objective(self, objective: Objective, layout: Any, *, last: bool) -> ObjectiveLoss:
         layer = self._layer_of(objective) if "features" in objective.reads else None
-        module = Automatic(self._module, layout, self._loss, autocast=self._autocast)
+        module = Automatic(self._module, layout, self._loss, last=last, autocast=self._autocast)
         return ObjectiveLoss(objective, module, self._norms, layer)
 
     def _layer_of(self, objective: Objective) -> str:
