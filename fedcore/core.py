@@ -58,7 +58,7 @@ OtherModel = Literal["global", "previous"]
 round ended with, at first the first model.
 """
 Reading = Literal["features", "global", "previous", "class_counts"]
-"""What an objective reads beside the scores: `features`, what enters a layer; the outputs of another model;
+"""Inputs that an objective reads beside the scores: `features`, what enters a layer; the outputs of another model;
 `class_counts`, how many of the client's training samples have each label.
 """
 CohortNeed = Literal["normaliser", "order", "losses"]
@@ -490,7 +490,7 @@ class Models(Declaring):
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a network computes of the B samples of a mini-batch."""
+    """Outputs of a network for the B samples of a mini-batch."""
 
     scores: Tensor
     """[B, C]; [B, T, C] for sequences."""
@@ -499,7 +499,7 @@ class Outputs:
 
     @property
     def features(self) -> Tensor:
-        """What enters the last layer, or the layer that the objective names, [B, ...].
+        """The input of the last layer, or of the layer that the objective names, [B, ...].
 
         Raises TypeError unless the objective reads them.
         """
@@ -508,7 +508,7 @@ class Outputs:
         return self.inputs
 
     def of(self, model: OtherModel) -> Outputs:
-        """What another model computes of the same samples, as constants: no gradient goes through them.
+        """The outputs of another model for the same samples, as constants: no gradient goes through them.
 
         Raises TypeError unless the objective reads it.
         """
@@ -519,7 +519,7 @@ class Outputs:
 
 @dataclass(frozen=True)
 class View:
-    """What an objective sees of a client beside the outputs of networks."""
+    """The client as an objective sees it, beside the outputs of networks."""
 
     loss: Callable[[Tensor, Tensor], Tensor]
     """The loss [B] of the problem, of scores [B, C] and labels [B]."""
@@ -555,7 +555,7 @@ class Objective:
     assures: ClassVar[Assurances] = frozenset({Assurance.CHANGE_ALONE, Assurance.OWN_DATA})
     """Statements about privacy; see `Rule.assures`."""
     reads: ClassVar[tuple[Reading, ...]] = ()
-    """What it reads beside the scores. Each other model costs a forward pass in every step."""
+    """Inputs that it reads beside the scores. Each other model costs a forward pass in every step."""
     others_train: ClassVar[bool] = False
     """False if other models are in evaluation, without dropout and with their running statistics; True if
     they are in training, with the masks of the model that is trained, and statistics of the mini-batch.
@@ -578,7 +578,7 @@ class Objective:
         return (PREVIOUS,) if "previous" in self.reads else ()
 
     def passes(self) -> int:
-        """How many forward passes a step has beside that of the model that is trained."""
+        """The number of forward passes in a step beside that of the model that is trained."""
         return len({"global", "previous"}.intersection(self.reads))
 
 

@@ -124,6 +124,11 @@ def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     )
     with database.reading() as session:
         rows = rows_of(session, experiments.find(session, experiment_id, principal.sees), wanted)
+    clocks = [series.columns[by][:1] for series in rows.series.values()] if by == "simulated_seconds" else []
+    if clocks and not any(isfinite(first) for clock in clocks for first in clock.tolist()):
+        raise InvalidDocumentError.at(
+            "?by", "simulated seconds are those of `systems.devices`, which this experiment has none of"
+        )
     names = {run.arm_name: run.arm for run in rows.runs}
     place = None if baseline is None else arm_of(names, baseline, "?baseline")
     results = results_of(

@@ -6,6 +6,7 @@ from math import isfinite
 from api.http.problems import InvalidDocumentError
 from fedcore.spec.validation import not_among
 from fedcore.statistics import summary
+from fedq.results.presentation import is_share
 from fedq.results.summaries import metric_names
 from fedq.schemas import Target
 
@@ -22,4 +23,9 @@ def target_of(text: str) -> Target:
     if summary.better_of(found[1]) is None:
         metrics = list(filter(summary.better_of, metric_names()))
         raise InvalidDocumentError.at("?target", f"the metric {not_among(found[1], metrics)}")
-    return Target(metric=found[1], value=float(found[2]))
+    value = float(found[2])
+    if is_share(found[1]) and not 0 <= value <= 1:
+        raise InvalidDocumentError.at(
+            "?target", f"{found[1]} is a share between 0 and 1: for {value:g} %, give {value / 100:g}"
+        )
+    return Target(metric=found[1], value=value)

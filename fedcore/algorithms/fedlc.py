@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ABSENT = 1e-8
-"""So many samples a class counts as that a client lacks, as in public implementations of FedLC."""
+"""Samples in place of 0 of a class that a client lacks, in published implementations of FedLC."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class FedLc(AlgorithmSpec):
         loss of the scores s_c - tau n_c^(-1/4)
 
     with n_c the client's training samples of class c; a class that it lacks counts as 1e-8 samples, as in
-    public implementations, which lowers its score by 100 tau. tau = 0 is FedAvg, and nothing but models is
+    published implementations, which lowers its score by 100 tau. tau = 0 is FedAvg, and nothing but models is
     sent. Departure: the paper leaves the true class out of the denominator of the softmax; with it there, as
-    in public implementations, tau = 0 is cross-entropy.
+    in published implementations, tau = 0 is cross-entropy.
     """
 
     source = (

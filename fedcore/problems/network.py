@@ -423,7 +423,7 @@ class NetworkProblem(SupervisedProblem):
     def view(
         self, clients: Ids, x: Tensor, statistics: Tensor, previous: Tensor | None
     ) -> Mapping[str, Tensor] | None:
-        """What the objective sees of M `clients` that begin at x [P] or [M, P] with running `statistics`
+        """The view that the objective has of M `clients` that begin at x [P] or [M, P] with running `statistics`
         [M, m, S], and whose last round ended with `previous` [M, P + S]; None without an objective.
         """
         if self.objective is None:
@@ -442,7 +442,8 @@ class NetworkProblem(SupervisedProblem):
 
     def _class_counts(self, client: int) -> Tensor:
         labels = self.data.dataset.train.labels[self.data.rows(client)].flatten()
-        return torch.bincount(labels[labels >= 0], minlength=self._classes)
+        # `torch.bincount` would have a GPU's host wait.
+        return (labels[:, None] == torch.arange(self._classes, device=labels.device)).sum(0)
 
     @cached_property
     def _classes(self) -> int:

@@ -44,7 +44,7 @@ class ObjectiveLoss:
     def others(
         self, features: Tensor, view: Mapping[str, Tensor], in_training: InTraining
     ) -> Mapping[str, Outputs]:
-        """What the other models that are read compute of `features` [B, ...], without gradients."""
+        """The outputs of the other models that are read for `features` [B, ...], without gradients."""
         found: dict[str, Outputs] = {}
         with torch.no_grad():
             for name in OTHERS:

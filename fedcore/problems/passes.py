@@ -39,13 +39,13 @@ class ForwardPasses:
     client trains.
     """
     view: Mapping[str, Tensor] | None = None
-    """What the problem's objective sees of each client beside model and mini-batch, by name, [R, ...] each;
+    """The view that the problem's objective has of each client beside model and mini-batch, by name, [R, ...] each;
     None where the loss is that of the problem.
     """
 
     def take(self, rows: Sequence[int]) -> ForwardPasses:
         """A copy for some of the clients."""
-        index = list(rows)
+        index = torch.tensor(list(rows)).to(self.statistics.device)
         return ForwardPasses(
             [self.keys[row] for row in rows],
             self.statistics[index].clone(),
@@ -79,7 +79,7 @@ class Step:
         return known[:, self.evaluation]
 
     def view(self, clients: int) -> Mapping[str, Tensor] | None:
-        """What the objective sees of the first `clients`, [m, ...] each."""
+        """The view that the objective has of the first `clients`, [m, ...] each."""
         seen = self.passes.view
         return seen and {name: rows[:clients] for name, rows in seen.items()}
 

@@ -523,4 +523,4 @@ def comparison(results: ArmResults, metric: str | None = None) -> RenderableType
     found = results.best_arms
     if found is None or metric not in {None, found.metric}:
         return shown
-    return Group(shown, Text(visible(found.says)))
+    return Group(shown, *(Text(visible(text)) for text in presentation.conclusions(results)))

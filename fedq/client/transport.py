@@ -373,7 +373,8 @@ def _encoded(path: RequestPath) -> str:
             raise make_refusal(
                 HTTPStatus.NOT_FOUND,
                 f"{segment[:SHOWN]!r} is no id, and no name that can be looked up: those contain no slash,"
-                " and are not empty, '.' or '..'",
+                " and are not empty, '.' or '..'. An experiment in a folder comes to the service by"
+                " `fedq import FOLDER`",
             )
     # Names stand for ids.
     return "/".join([collection, *(quote(segment, safe="@:") for segment in segments)])

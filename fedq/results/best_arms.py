@@ -70,7 +70,8 @@ def best_arms(  # noqa: PLR0913 - what a comparison depends on
         )
     if horizon < inf:
         said.append(
-            f"Runs count up to {horizon:,.4g} {by.replace('_', ' ')}, by which some had not reached it."
+            f"Runs count up to {horizon:,.4g} {by.replace('_', ' ')}, the least that one spent which did not"
+            " reach it."
         )
     return BestArms(
         metric=metric,
@@ -137,13 +138,14 @@ def _beside_baseline(names: Sequence[str], found: BestSet, figure: str, baseline
         end = "cannot be told from it" if verdict is ArmVerdict.UNCLEAR else f"{verb} {verdict}"
         if arms:
             said.append(f"{_listed(names, arms)} {end}")
-    compared = "; ".join(said) or "no arm can be compared yet"
+    compared = "; ".join(said) or "no arm can be compared"
     return f"Beside {_listed(names, [baseline])}, in {figure}: {compared}."
 
 
 def _words(names: Sequence[str], found: BestSet, figure: str, better: Callable[..., int]) -> str:
     """Say which arms may be the best, which are worse, and how many seeds would decide."""
     basis = f"({CONFIDENCE:.0%} confidence, {counted(found.seeds, 'seed')})"
+    compared = sum(one.difference is not None for one in found.beside)
     places = {
         verdict: [arm for arm, one in enumerate(found.beside) if one.verdict is verdict]
         for verdict in ArmVerdict
@@ -152,6 +154,8 @@ def _words(names: Sequence[str], found: BestSet, figure: str, better: Callable[.
     if found.too_few_seeds:
         needed = LEAST_SEEDS + (len(places[ArmVerdict.TOO_FEW_SEEDS]) == 2)
         said.append(f"At least {needed} seeds are needed to tell arms apart, not {found.seeds}.")
+    elif compared < 2:
+        said.append(f"In {figure}, no two arms have figures of the same seeds that can be compared.")
     elif found.arms:
         place = better(found.arms, key=lambda arm: found.beside[arm].difference or 0.0)
         leader, others = _listed(names, [place]), [arm for arm in found.arms if arm != place]
@@ -159,17 +163,20 @@ def _words(names: Sequence[str], found: BestSet, figure: str, better: Callable[.
             f"{leader} leads in {figure}, but {_listed(names, others)} may be as good or better {basis}."
             if others
             else f"{leader} is the best arm in {figure} {basis}."
+            if compared + len(places[ArmVerdict.DIVERGED]) == len(names)
+            else f"{leader} is the best of the {compared} arms that can be compared in {figure} {basis}."
         )
     if worse := places[ArmVerdict.WORSE]:
         listed = _listed(names, worse) if len(worse) <= NAMED else f"The other {len(worse)}"
         said.append(f"{listed} {'is' if len(worse) == 1 else 'are'} worse.")
     if diverged := places[ArmVerdict.DIVERGED]:
         said.append(f"{_listed(names, diverged)} diverged.")
-    if unknown := places[ArmVerdict.NOT_COMPARED]:
-        said.append(f"{_listed(names, unknown)} cannot be compared yet.")
+    if compared > 1 and (unknown := places[ArmVerdict.NOT_COMPARED]):
+        reason = "too few figures of seeds that others have"
+        said.append(f"{_listed(names, unknown)} cannot be compared: {reason}.")
     if found.seeds_to_decide is not None and len(found.arms) > 1:
         said.append(
-            f"With about {counted(found.seeds_to_decide, 'seed')} {leader} would be told from the others, if"
+            f"About {counted(found.seeds_to_decide, 'seed')} would tell {leader} from the closest of them, if"
             " they differ as they seem to."
         )
     return " ".join(said)

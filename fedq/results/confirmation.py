@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedcore.statistics.summary import better_of
+from fedq.results.presentation import counted
 
 if TYPE_CHECKING:
     from fedq.schemas import ArmResult, Results
-
 
 CONFIRMED_ARMS, CONFIRMING_SEEDS = 5, 10
 """Arms and seeds of a confirmation, if none are named."""
@@ -28,8 +28,8 @@ def confirming_specification(
     chosen = _leading(results, arms) if isinstance(arms, int) else _named(results, arms)
     if len(chosen) < 2:
         raise ValueError(
-            f"{results.experiment_id} has {len(chosen)} arms to choose, and two or more are needed: wait for"
-            " its runs"
+            f"{results.experiment_id} has {counted(len(chosen), 'arm')} to choose, and two or more are needed"
+            ": name another, or wait for its runs"
         )
     document = dict(specification)
     document.pop("search", None)

@@ -137,6 +137,13 @@ COMPARED: Mapping[ComparedFigure, str] = {
 """The figures that arms are compared by, as heads of a column."""
 
 
+INTERVALS = (
+    "An interval with 0 as its end is decided: [0, ...] is better and [..., 0] is worse than another arm."
+    " Differences are found on a scale of logits or logarithms, where it applies."
+)
+"""Explanation of the intervals of a comparison."""
+
+
 class ComparisonTable(NamedTuple):
     """A table in words."""
 
@@ -158,7 +165,7 @@ def comparison_cells(results: ArmResults, metric: str | None = None) -> Comparis
     if found is not None and found.metric == metric:
         beside = "best other" if found.baseline is None else results.arms[found.baseline].name
         columns[3:3] = [f"{COMPARED[found.by]} - {beside} [{results.confidence:.0%} CI]", "verdict"]
-        unit = number if found.by in get_args(RunFigure) else _tenth
+        unit = number if found.by in get_args(RunFigure) else _short
         for row, one in zip(rows, found.beside, strict=True):
             row[3:3] = [_difference(one, unit), one.words]
     if results.target is not None:
@@ -188,8 +195,15 @@ def comparison_text(results: ArmResults) -> str:
     lines = [table.columns, *table.rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = ("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
-    says = [] if results.best_arms is None else [results.best_arms.says]
-    return visible("\n".join([table.title, *padded, *says]))
+    return visible("\n".join([table.title, *padded, *conclusions(results)]))
+
+
+def conclusions(results: ArmResults) -> Sequence[str]:
+    """Conclusions about the arms, and how to read the intervals if there are any."""
+    found = results.best_arms
+    if found is None:
+        return ()
+    return (found.says, *([INTERVALS] if any(one.low is not None for one in found.beside) else []))
 
 
 def _figures(arm: ArmResult, metric: str, number: Format) -> Iterator[str]:
@@ -207,7 +221,7 @@ def _difference(one: ArmBesideOthers, number: Format) -> str:
 
 
 def _megabytes(arm: ArmResult) -> str:
-    return ABSENT if arm.megabytes_sent is None else f"{arm.megabytes_sent.mean:,.1f}"
+    return ABSENT if arm.megabytes_sent is None else _short(arm.megabytes_sent.mean, "")
 
 
 def _way(found: TargetResult | None) -> Iterator[str]:
@@ -215,7 +229,7 @@ def _way(found: TargetResult | None) -> Iterator[str]:
         yield f"{found.reached} of {found.runs}"
         for cost in (found.rounds, found.megabytes):
             bound = "at least " if cost is not None and found.reached < cost.n else ""
-            yield bound + _spread(cost, _tenth)
+            yield bound + _spread(cost, _short)
 
 
 def _spread(estimate: Estimate | None, number: Format) -> str:
@@ -242,8 +256,8 @@ def _percent(value: float, sign: str) -> str:
     )
 
 
-def _tenth(value: float, sign: str) -> str:
-    return format(value, f"{sign},.1f")
+def _short(value: float, sign: str) -> str:
+    return format(value, f"{sign},.0f" if abs(value) >= 100 else f"{sign}.3g")
 
 
 def _plain(value: float, sign: str) -> str:

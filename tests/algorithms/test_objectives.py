@@ -78,7 +78,7 @@ def flat(spec: ExperimentSpec) -> Tensor:
 
 @dataclass
 class Scene:
-    """What a mini-batch looks like to a client, in train mode for its own model alone."""
+    """A mini-batch as a client sees it, in train mode for its own model alone."""
 
     net: Net
     received: Net

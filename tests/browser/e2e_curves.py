@@ -185,7 +185,6 @@ def test_theory_is_laid_over_and_arms_of_experiments_are_compared(
     page.get_by_label("Target").fill("0.3")
     page.keyboard.press("Tab")
     expect(page.locator("table.results thead")).to_contain_text("Rounds to target")
-    page.get_by_label("Compare by").select_option("rounds")
     expect(page.locator("table.results thead")).to_contain_text(
         "Rounds to target \N{MINUS SIGN} best other [95 % CI]"
     )

@@ -16,6 +16,7 @@ from fedcore.spec import ExperimentSpec
 from tests.builders.specifications import (
     ALGORITHMS,
     COMPRESSORS,
+    OBJECTIVES,
     QUADRATIC,
     SYNTHETIC,
     Document,
@@ -46,9 +47,10 @@ ALSO = {
     "fedbabu": {"algorithms/personal_layers.py", "core.py"},
     "local": {"algorithms/personal_layers.py", "core.py"},
     "ifca": {"algorithms/aggregators.py", "core.py"},
+    **{kind: {"problems/network.py", "engine/network_state.py"} for kind in OBJECTIVES},
 }
 """Min-norm points and projections are found on the host; personal parameters are counted; changes are divided
-by the models that clients trained, after they did.
+by the models that clients trained, after they did; before the first round, running statistics are counted.
 """
 
 

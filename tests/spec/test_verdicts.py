@@ -67,8 +67,8 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
     },
     "asynchrony: fedasync": {
         "/algorithm": (
-            "fednova scaffold vrlsgd fedavgm fedexp fedadagrad fedadam fedyogi feddyn feddc mimelite fedcm moon"
-            " feddane local fedaware"
+            "fednova scaffold vrlsgd fedavgm fedexp fedadagrad fedadam fedyogi feddyn feddc mimelite fedcm"
+            " moon feddane local fedaware"
             " fedmgda fedsplit fedlin fedsvrg qfedavg afl fedper lg_fedavg fedrep ditto apfl ifca"
             " fedavg+variance_reduction scaffold+option_1 ifca+head fedavg+server_lr"
         )

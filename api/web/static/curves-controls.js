@@ -144,12 +144,21 @@ export class Controls {
     return [first, ...more.filter((box) => box.checked && box.value !== first).map((box) => box.value)];
   }
 
+  /** Compare by the rounds to a target that is new. */
+  startTarget() {
+    const { target, figure } = this.fields;
+    if (!target?.value || !MEASURED.has(figure.value)) return;
+    for (const option of figure.options) option.disabled = false;
+    figure.value = "rounds";
+  }
+
   /** What runs are to reach, in the units of the metric; null of none, and of a metric without better and worse. */
   target() {
     const { target, figure } = this.fields;
     if (!target) return null;
     const known = this.metric in this.better;
     target.disabled = !known;
+    for (const label of target.labels ?? []) label.textContent = isShare(this.metric) ? "Target, %" : "Target";
     const value =
       known && target.value !== "" ? Number(target.value) / (isShare(this.metric) ? 100 : 1) : null;
     for (const option of figure.options) option.disabled = value === null && !MEASURED.has(option.value);

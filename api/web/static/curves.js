@@ -60,7 +60,10 @@ class Curves {
       source.load();
     });
     controls.more.addEventListener("change", () => source.load());
-    fields.target?.addEventListener("change", () => source.load());
+    fields.target?.addEventListener("change", () => {
+      controls.startTarget();
+      source.load();
+    });
     fields.baseline.addEventListener("change", () => {
       controls.baseline = fields.baseline.value || null;
       source.load();

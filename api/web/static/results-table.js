@@ -106,7 +106,7 @@ function besideCells(one, compared) {
 }
 
 /** @param {number} value */
-const rounds = (value) => value.toLocaleString("en", { maximumFractionDigits: 1 });
+const rounds = (value) => value.toLocaleString("en", { maximumSignificantDigits: 3 });
 
 /** @param {ArmResult} arm */
 function targetCells({ to_target: found }) {
@@ -242,7 +242,9 @@ export function explanation(results, compared) {
     typeof compared?.baseline === "number"
       ? " Each arm is beside the baseline"
       : " Each arm is beside the best of the others, and “worse” is worse than some other arm";
-  const intervals = compared ? `${others}; the intervals hold for all arms together.` : "";
+  const intervals = compared
+    ? `${others}; the intervals hold for all arms together, and one with 0 as its end is decided.`
+    : "";
   const pairing = results.pairing && compared ? ` ${results.pairing}` : "";
   return `Mean ± sample standard deviation over seeds${best}.${intervals}${pairing}${uncovered}${data}`;
 }

@@ -179,6 +179,7 @@ class Settings {
     fill(
       of,
       this.figures.map(({ field, title }) => [field, title]),
+      this.figures.find(({ field }) => field.endsWith(".final"))?.field,
     );
     const ranked = (this.importance[of.value] ?? []).map(({ path }) => path);
     /** @type {[string, string][]} */

@@ -82,7 +82,7 @@ def test_of_losses_the_smallest_is_the_best() -> None:
 def test_an_arm_that_cannot_be_told_from_the_leader_is_named_with_the_seeds_that_would_decide() -> None:
     answer = found([0.8990, 0.9, 0.7])
     assert "b leads in final test accuracy, but a may be as good or better" in answer.says
-    assert f"With about {answer.seeds_to_decide} seeds b would be told from the others" in answer.says
+    assert f"About {answer.seeds_to_decide} seeds would tell b from the closest of them, if" in answer.says
     assert answer.arms == [0, 1]
 
 
@@ -91,6 +91,23 @@ def test_too_few_seeds_are_said_with_the_number_that_is_needed(arms: int, seeds:
     answer = found([0.9, 0.5, 0.4][:arms], seeds=seeds)
     assert answer.says == f"At least {needed} seeds are needed to tell arms apart, not {seeds}."
     assert answer.arms == []
+
+
+def test_where_no_seed_is_shared_no_arm_is_the_best() -> None:
+    apart: list[dict[int, float]] = [{0: 0.9, 1: 0.91, 2: 0.92}, {3: 0.95, 4: 0.96, 5: 0.97}]
+    for figures in (apart, [apart[0], {}]):
+        answer = best_arms("ab", figures, [(), ()], "test_accuracy", "final")
+        assert answer is not None
+        assert "best arm" not in answer.says
+        assert "no two arms have figures of the same seeds" in answer.says or "At least" in answer.says
+
+
+def test_the_best_of_some_arms_is_not_said_to_be_the_best_of_all() -> None:
+    figures = [{seed: mean + SHAKE[arm][seed] for seed in range(5)} for arm, mean in enumerate((0.9, 0.5))]
+    answer = best_arms("abc", [*figures, {}], [()] * 3, "test_accuracy", "final")
+    assert answer is not None
+    assert answer.says.startswith("a is the best of the 2 arms that can be compared in final test accuracy")
+    assert "c cannot be compared: too few figures" in answer.says
 
 
 def test_arms_that_diverged_are_named_and_not_imputed() -> None:
@@ -149,7 +166,9 @@ def test_costs_are_the_better_the_lower_they_are_and_name_the_target() -> None:
     assert answer is not None
     assert (answer.arms, answer.by) == ([1], "rounds")
     assert answer.says.startswith("b is the best arm in rounds to test accuracy 0.9 (")
-    assert answer.says.endswith("Runs count up to 100 rounds, by which some had not reached it.")
+    assert answer.says.endswith(
+        "Runs count up to 100 rounds, the least that one spent which did not reach it."
+    )
     assert [one.difference is not None and one.difference < 0 for one in answer.beside] == [
         False,
         True,
