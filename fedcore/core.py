@@ -58,8 +58,8 @@ OtherModel = Literal["global", "previous"]
 round ended with, at first the first model.
 """
 Reading = Literal["features", "global", "previous", "class_counts"]
-"""Inputs that an objective reads beside the scores: `features`, what enters a layer; the outputs of another model;
-`class_counts`, how many of the client's training samples have each label.
+"""Inputs that an objective reads beside the scores: `features`, what enters a layer; the outputs of another
+model; `class_counts`, how many of the client's training samples have each label.
 """
 CohortNeed = Literal["normaliser", "order", "losses"]
 """Fields of `Cohort` that are computed for aggregators that need them."""
@@ -524,16 +524,27 @@ class View:
     loss: Callable[[Tensor, Tensor], Tensor]
     """The loss [B] of the problem, of scores [B, C] and labels [B]."""
     weights: Tensor
-    """[B] the weight of each sample in the mean over the mini-batch, 0 for padding."""
-    counts: Tensor | None
-    drawn: Tensor
-    """[B, T] uniform random numbers, T as many as the objective asks for, keyed by seed, round, client, step
-    and place in the mini-batch.
+    """[B] the weight of each sample in the mean over the mini-batch: 1/B, and 0 for padding, which stands
+    behind the samples.
     """
+    counts: Tensor | None
+    numbers: Tensor
+
+    @property
+    def drawn(self) -> Tensor:
+        """[B, T] random numbers, uniform on [0, 1), T as many as `random_numbers` states, keyed by seed,
+        round, client, step and place in the mini-batch.
+
+        Raises TypeError unless the objective states a number.
+        """
+        if not self.numbers.shape[-1]:
+            raise TypeError("an objective that draws states how many numbers: `random_numbers = 1`, say")
+        return self.numbers
 
     @property
     def class_counts(self) -> Tensor:
-        """[C] the number of the client's training samples with each label.
+        """[C] the number of the client's training samples with each label, after an attack that poisons
+        them.
 
         Raises TypeError unless the objective reads them.
         """
@@ -544,12 +555,13 @@ class View:
 
 @dataclass(frozen=True)
 class Objective:
-    """The loss of a mini-batch that clients descend in their local steps, of what the network computes; by
-    default that of the problem.
+    """The loss of a mini-batch that clients descend in their local steps, of what the network computes.
 
-    Measures, full gradients and the training of personal models before they are evaluated have the loss of
-    the problem. It is written in operations of PyTorch for one client, and differentiated automatically,
-    for one client or by `torch.func.vmap` for several.
+    Class attributes state what it needs: `reads`, `logits`, `others_train`, `couples_samples` and
+    `random_numbers`; the field `layer` names the layer whose input the features are. Measures, full gradients
+    and the training of personal models before they are evaluated have the loss of the problem. It is written
+    in operations of PyTorch for one client, and differentiated automatically, for one client or by
+    `torch.func.vmap` for several.
     """
 
     assures: ClassVar[Assurances] = frozenset({Assurance.CHANGE_ALONE, Assurance.OWN_DATA})
@@ -564,13 +576,15 @@ class Objective:
     """True if the loss of a sample depends on other samples of the mini-batch, which is then never cut."""
     random_numbers: ClassVar[int] = 0
     """Uniform random numbers that it is given for each sample in every step."""
+    logits: ClassVar[bool] = False
+    """True if it takes scores as logits of classes: the loss of the problem is then cross-entropy."""
 
     layer: str | None = field(default=None, kw_only=True)
     """Name of the layer that features enter (default: the last one with parameters)."""
 
     def loss(self, outputs: Outputs, labels: Tensor, view: View) -> Tensor:
-        """The loss of each sample [B]; clients descend its mean."""
-        return view.loss(outputs.scores, labels)
+        """The loss of each sample [B]; clients descend its mean, sum_j weights_j loss_j."""
+        raise NotImplementedError(f"{type(self).__name__} has no `loss`")
 
     @property
     def memory(self) -> tuple[str, ...]:
@@ -861,7 +875,11 @@ class Algorithm:
     def __post_init__(self) -> None:
         """Raises TypeError if a part states what has no meaning, as a misspelt need has."""
         rule, models = self.rule, self.models
-        for part, name in ((rule, "memory"), (rule, "shared"), (rule, "sent"), (models, "memory")):
+        if not isinstance(self.objective, Objective | None):
+            raise TypeError(f"`objective` gives an Objective, such as MyLoss(), not {self.objective!r}")
+        stating: list[tuple[object, str]] = [(rule, "memory"), (rule, "shared"), (rule, "sent")]
+        stating += [(models, "memory"), *([(self.objective, "reads")] if self.objective else [])]
+        for part, name in stating:
             stated = getattr(part, name)
             if not isinstance(stated, tuple) or not all(isinstance(each, str) for each in stated):
                 raise TypeError(

@@ -25,6 +25,7 @@ class CalibratedScores(Objective):
 
     assures = Objective.assures
     reads: ClassVar[tuple[Reading, ...]] = ("class_counts",)
+    logits = True
 
     tau: float = 1.0
 
@@ -39,6 +40,7 @@ class RestrictedScores(Objective):
 
     assures = Objective.assures
     reads: ClassVar[tuple[Reading, ...]] = ("class_counts",)
+    logits = True
 
     alpha: float = 0.5
 

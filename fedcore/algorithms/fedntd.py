@@ -20,6 +20,7 @@ class NotTrueDistillation(Objective):
 
     assures = Objective.assures
     reads: ClassVar[tuple[Reading, ...]] = ("global",)
+    logits = True
 
     beta: float = 1.0
     temperature: float = 1.0

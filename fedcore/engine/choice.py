@@ -83,6 +83,6 @@ def engine_by_rule(
     if arms.compiled and supports("compiled", algorithm, problem):
         return "compiled"
     small = arms.parameters <= STACKED_PARAMETERS
-    if arms.stacked and small and problem.engine == "vectorised":
+    if arms.stacked and small and problem.engine == "vectorised" and problem.stackable:
         return "vectorised"
     return "parallel"

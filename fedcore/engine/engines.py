@@ -52,8 +52,8 @@ ENGINE_INFO: Mapping[EngineName, EngineInfo] = {
     "vectorised": EngineInfo(
         vectorised,
         _stackable,
-        "networks and losses that `torch.func.vmap` can differentiate; on a CPU with `autocast`, not layer"
-        " norm",
+        "networks, losses and objectives that `torch.func.vmap` can differentiate; on a CPU with `autocast`,"
+        " not layer norm",
     ),
     **_accelerated(),
 }

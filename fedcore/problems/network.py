@@ -33,7 +33,7 @@ from fedcore.models.losses import Loss
 from fedcore.problems.base import Gradient, Ids, Stacked, Values
 from fedcore.problems.gradients import Automatic, Gathered, Leaves
 from fedcore.problems.handwritten_backprop import Chain, supported_layers
-from fedcore.problems.objective import COUNTS, ObjectiveLoss, statistics_of
+from fedcore.problems.objective import COUNTS, ObjectiveLoss, TriedObjective, statistics_of
 from fedcore.problems.passes import DROPOUT, OBJECTIVE, ForwardPasses, PassKey, Step
 from fedcore.problems.supervised import SupervisedProblem, sample_bytes, sequence_values
 
@@ -404,8 +404,31 @@ class NetworkProblem(SupervisedProblem):
         )
         return leaves, loss
 
+    def check_trained(self, samples: Samples) -> None:
+        super().check_trained(samples)
+        if self._training.objective is None:
+            return
+        first, start = np.zeros(1, np.int64), torch.cat([self.initial(), self.private])
+        tried = vars(self._training.objective)
+        trained = replace(self._training, objective=TriedObjective(**tried))
+        view = self.view(first, start, self.statistics[None, None], torch.cat([start, self.statistics])[None])
+        assert view is not None
+        step = Step(ForwardPasses([PassKey(0, 0, 0)], self.statistics[None, None]), 0)
+        count = len(samples)
+        trained.loss(
+            trained.module.leaves(start),
+            samples.features,
+            samples.labels,
+            start.new_full((count,), 1 / count),
+            trained.draw(step, count, 1, start.device)[0],
+            self.statistics,
+            {name: rows[0] for name, rows in view.items()},
+            padded=False,
+        )
+
     def _loss_of_objective(self, objective: Objective, layout: Any, *, last: bool) -> ObjectiveLoss:
-        layer = self._layer_of(objective) if "features" in objective.reads else None
+        named = self._layer_of(objective)
+        layer = named if "features" in objective.reads else None
         module = Automatic(self._module, layout, self._loss, last=last, autocast=self._autocast)
         return ObjectiveLoss(objective, module, self._norms, layer)
 
@@ -415,7 +438,7 @@ class NetworkProblem(SupervisedProblem):
         last = [name for name, _ in self._module.named_parameters()][-1].rpartition(".")[0]
         if objective.layer is not None and objective.layer not in names:
             raise SpecificationError(
-                "/algorithm/layer",
+                "/algorithm",
                 f"the network has no layer {objective.layer!r}; it has {', '.join(names[1:])}",
             )
         return last if objective.layer is None else objective.layer
@@ -423,8 +446,9 @@ class NetworkProblem(SupervisedProblem):
     def view(
         self, clients: Ids, x: Tensor, statistics: Tensor, previous: Tensor | None
     ) -> Mapping[str, Tensor] | None:
-        """The view that the objective has of M `clients` that begin at x [P] or [M, P] with running `statistics`
-        [M, m, S], and whose last round ended with `previous` [M, P + S]; None without an objective.
+        """The view that the objective has of M `clients` that begin at x [P] or [M, P] with running
+        `statistics` [M, m, S], and whose last round ended with `previous` [M, P + S]; None without an
+        objective.
         """
         if self.objective is None:
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, get_args
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedcore.core import Objective, OtherModel, Outputs, View
+from fedcore.errors import SpecificationError
 from fedcore.models.forward import BatchStatistics
 from fedcore.problems.gradients import Automatic
 
@@ -63,10 +64,65 @@ class ObjectiveLoss:
 
         Raises TypeError if the objective returns anything but a loss for each sample.
         """
-        losses = self.objective.loss(outputs, labels, view)
-        if losses.shape != view.weights.shape:
+        losses: object = self.objective.loss(outputs, labels, view)
+        if not isinstance(losses, Tensor) or losses.shape != view.weights.shape:
+            found = list(losses.shape) if isinstance(losses, Tensor) else repr(losses)
             raise TypeError(
-                f"{type(self.objective).__name__}.loss returned {list(losses.shape)}, not the loss of each of"
-                f" the {len(view.weights)} samples of a mini-batch"
+                f"{type(self.objective).__name__}.loss returned {found}, not the loss of each of the"
+                f" {len(view.weights)} samples of a mini-batch"
             )
-        return losses @ view.weights
+        return losses.to(view.weights.dtype) @ view.weights
+
+
+class TriedObjective(ObjectiveLoss):
+    """An objective on its first mini-batch, before anything is trained."""
+
+    def value(self, outputs: Outputs, labels: Tensor, view: View) -> Tensor:
+        """The value, of an objective that is fit to be trained.
+
+        Raises SpecificationError for one that is not.
+        """
+        name, given = type(self.objective).__name__, list(_tensors(outputs, labels, view))
+        if outputs.inputs is not None:
+            _check_features(outputs.inputs, len(labels), self.layer)
+        before, state = [tensor.detach().clone() for tensor in given], torch.get_rng_state()
+        value = super().value(outputs, labels, view)
+        if not torch.equal(state, torch.get_rng_state()):
+            raise SpecificationError(
+                "/algorithm",
+                f"{name}.loss draws from PyTorch's generator, so that no run could be repeated: state"
+                " `random_numbers`, and use `view.drawn`",
+            )
+        if not all(torch.equal(tensor, earlier) for tensor, earlier in zip(given, before, strict=True)):
+            raise SpecificationError(
+                "/algorithm", f"{name}.loss changes a tensor in place that it was given: make a new one"
+            )
+        if not value.requires_grad:
+            raise SpecificationError(
+                "/algorithm",
+                f"{name}.loss depends on no parameter that is trained: no gradient comes through"
+                " `torch.no_grad()`, `.detach()` or numbers taken from tensors",
+            )
+        return value
+
+
+def _tensors(outputs: Outputs, labels: Tensor, view: View) -> Iterator[Tensor]:
+    counts = [] if view.counts is None else [view.counts]
+    yield from (labels, view.weights, view.numbers, *counts)
+    for one in (outputs, *outputs.others.values()):
+        yield from (one.scores, *([] if one.inputs is None else [one.inputs]))
+
+
+def _check_features(features: Tensor, samples: int, layer: str | None) -> None:
+    if features.shape[0] != samples:
+        raise SpecificationError(
+            "/algorithm",
+            f"reads the input of the layer {layer!r}, which is {list(features.shape)} for {samples} samples:"
+            " name a layer where they are the first axis",
+        )
+    if not features.requires_grad:
+        raise SpecificationError(
+            "/algorithm",
+            f"reads the input of the layer {layer!r}, which no trained parameter changes: name a later layer,"
+            " or take a network with hidden layers",
+        )

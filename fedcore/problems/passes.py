@@ -39,8 +39,8 @@ class ForwardPasses:
     client trains.
     """
     view: Mapping[str, Tensor] | None = None
-    """The view that the problem's objective has of each client beside model and mini-batch, by name, [R, ...] each;
-    None where the loss is that of the problem.
+    """The view that the problem's objective has of each client beside model and mini-batch, by name,
+    [R, ...] each; None where the loss is that of the problem.
     """
 
     def take(self, rows: Sequence[int]) -> ForwardPasses:

@@ -12,6 +12,8 @@ from fedcore.core import Aggregator, Compressor, is_linear
 from fedcore.data.augment import transform_of
 from fedcore.errors import SpecificationError
 from fedcore.measures import MEASURES, names_of
+from fedcore.models.dense import Linear, Logistic
+from fedcore.models.losses import CrossEntropy
 from fedcore.models.module_object import ModuleObject
 from fedcore.spec.asynchrony import check_asynchrony
 from fedcore.spec.engines import not_compiled
@@ -187,6 +189,18 @@ def _check_objective(spec: ExperimentSpec) -> None:
             "/algorithm",
             f"{spec.algorithm.kind} has an objective of the scores of a network, but a {dataset.kind} has no"
             " network: use another algorithm, or a data set with a model",
+        )
+    if objective.logits and not isinstance(spec.problem.objective(), CrossEntropy):
+        raise SpecificationError(
+            "/algorithm",
+            f"{spec.algorithm.kind} takes scores as logits of classes: use `loss: {{kind: cross_entropy}}` or"
+            " another algorithm",
+        )
+    if "features" in objective.reads and isinstance(spec.problem.model, Linear | Logistic):
+        raise SpecificationError(
+            "/algorithm",
+            f"{spec.algorithm.kind} reads features that are trained, but a {spec.problem.model.kind} model"
+            " has none: use `mlp` or another network with hidden layers",
         )
     if "class_counts" in objective.reads and not dataset.shape().classes:
         raise SpecificationError(

@@ -496,11 +496,12 @@ def declared_properties_hold(subject: Subject) -> None:
 
 def the_work_is_that_of_fedavg(subject: Subject) -> None:
     """Clients, local steps and mini-batches are the same as FedAvg's under the same seed."""
+    base = _sampled(subject)
 
     def plain(**changes: Any) -> ExperimentSpec:
-        return ExperimentSpec.model_validate({**SAMPLED, **changes})
+        return ExperimentSpec.model_validate({**base, **changes})
 
-    runs.does_the_same_work(_on(subject, SAMPLED), plain)
+    runs.does_the_same_work(_on(subject, base), plain)
 
 
 def the_declared_fixed_point_holds(subject: Subject) -> None:
@@ -655,8 +656,14 @@ def _has_objective(subject: Subject) -> bool:
 
 
 def _on_both(subject: Subject) -> tuple[runs.Make, runs.Make]:
-    """Experiments on quadratics, or for objectives on a network, and on mini-batches of unequal sizes."""
-    return _on(subject, NETWORK if _has_objective(subject) else EXACT), _on(subject, SAMPLED)
+    """Experiments on quadratics, or for objectives on images, and on mini-batches of unequal sizes."""
+    return _on(subject, NETWORK if _has_objective(subject) else EXACT), _on(subject, _sampled(subject))
+
+
+def _sampled(subject: Subject) -> dict[str, Any]:
+    """Mini-batches of unequal sizes; for objectives, of a network with features."""
+    network = {**SAMPLED, "problem": {**SAMPLED["problem"], "model": NETWORK["problem"]["model"]}}
+    return network if _has_objective(subject) else SAMPLED
 
 
 def _on_quadratics(subject: Subject) -> runs.Make | None:

@@ -40,7 +40,7 @@ class _Given(NamedTuple):
         return self._replace(
             outputs=_changed(self.outputs),
             labels=_last(self.labels, (self.labels[-1] + 1) % CLASSES),
-            view=replace(self.view, drawn=_last(self.view.drawn, 1 - self.view.drawn[-1])),
+            view=replace(self.view, numbers=_last(self.view.numbers, 1 - self.view.numbers[-1])),
         )
 
 

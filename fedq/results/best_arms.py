@@ -153,7 +153,8 @@ def _words(names: Sequence[str], found: BestSet, figure: str, better: Callable[.
     leader, said = "", []
     if found.too_few_seeds:
         needed = LEAST_SEEDS + (len(places[ArmVerdict.TOO_FEW_SEEDS]) == 2)
-        said.append(f"At least {needed} seeds are needed to tell arms apart, not {found.seeds}.")
+        most = max(one.seeds for one in found.beside)
+        said.append(f"At least {needed} seeds are needed to tell arms apart, not {min(most, needed - 1)}.")
     elif compared < 2:
         said.append(f"In {figure}, no two arms have figures of the same seeds that can be compared.")
     elif found.arms:

@@ -22,12 +22,12 @@ from tests.builders.specifications import (
     ALGORITHMS,
     COMPRESSORS,
     EXACTLY,
-    OBJECTIVES,
     QUADRATIC,
     SYNTHETIC,
     Document,
     merged,
     specification,
+    suited,
 )
 
 
@@ -170,11 +170,8 @@ def variant(case: str, **changes: Any) -> ExperimentSpec:
         document = merged(document, {"compression": {"downlink": {"error_feedback": True}}})
     if algorithm.get("kind") == "ifca" and "head" in algorithm and name == "compressed":
         document = merged(document, {"compression": {"downlink": None}})
-    if algorithm["kind"] in OBJECTIVES:
-        # What enters the last layer is then more than the samples.
-        document = merged(document, {"problem": {"model": {"kind": "mlp", "hidden": [3]}}})
     # The largest batches that leave every client a short last one.
-    return specification(document, algorithm=algorithm, **changes)
+    return specification(merged(document, suited(algorithm["kind"])), algorithm=algorithm, **changes)
 
 
 def played(case: str) -> Simulation:
@@ -226,7 +223,7 @@ def test_a_round_that_nobody_takes_part_in_changes_nothing(kind: str) -> None:
 def test_single_precision_stays_single(kind: str, engine: str) -> None:
     """Only what an aggregator computes weights from may be double."""
     spec = specification(
-        SYNTHETIC, algorithm={"kind": kind}, rounds=2, execution={"engine": engine, "precision": "float32"}
+        merged(SYNTHETIC, suited(kind)), rounds=2, execution={"engine": engine, "precision": "float32"}
     )
     simulation = Simulation(spec, seed=0)
     while not simulation.finished:

@@ -16,12 +16,11 @@ from torch.nn import functional
 from fedcore import ExperimentSpec, Simulation
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.core import Objective, Outputs, Reading, View
-from fedcore.data.base import DatasetSpec, DataShape
 from fedcore.errors import SpecificationError
 from fedcore.problems import base as problem_base
 from fedcore.testing import check_component, runs
 from fedq.planning.work import count_gradients
-from tests.builders.specifications import OBJECTIVES, QUADRATIC, Document, merged, specification
+from tests.builders.specifications import OBJECTIVES, QUADRATIC, SYNTHETIC, Document, merged, specification
 
 ENGINES = ("reference", "parallel", "vectorised")
 
@@ -285,44 +284,78 @@ def test_a_mini_batch_whose_samples_are_coupled_is_never_cut(monkeypatch: pytest
     assert torch.equal(flat(spec), whole)
 
 
-@pytest.mark.parametrize(
-    ("reads", "word"), [("features", "features"), ("global", "'global'"), ("class_counts", "class_counts")]
-)
-def test_what_is_not_stated_cannot_be_read(reads: str, word: str) -> None:
-    @dataclass(frozen=True)
-    class Silent(Objective):
-        def loss(self, outputs: Outputs, labels: Tensor, view: View) -> Tensor:
-            if reads == "features":
-                return outputs.features[:, 0]
-            return outputs.of("global").scores[:, 0] if reads == "global" else view.class_counts
+def unfit(loss: Callable[..., Any], layer: str | None = None, **attributes: Any) -> AlgorithmSpec:
+    """An algorithm whose objective has this `loss` of outputs, labels and view."""
+    own = {"loss": lambda _, *given: loss(*given), **attributes}
+    made: Any = dataclass(frozen=True)(type("Own", (Objective,), own))
 
-    class Undeclared(WithNoise):
-        kind: Literal["undeclared"] = "undeclared"  # type: ignore[assignment]
+    class Unfit(WithNoise):
+        """A mistake."""
+
+        kind: Literal["unfit"] = "unfit"  # type: ignore[assignment]
 
         def objective(self) -> Objective:
-            return Silent()
+            objective: Objective = made(layer=layer)
+            return objective
 
-    with pytest.raises(TypeError, match=f"states it: .*{word}.* in `reads`"):
-        flat(network(Undeclared(), execution={"engine": "reference"}))
+    return Unfit()
 
 
-def test_a_loss_that_is_a_mean_is_refused() -> None:
-    @dataclass(frozen=True)
-    class Mean(Objective):
-        def loss(self, outputs: Outputs, labels: Tensor, view: View) -> Tensor:
-            return view.loss(outputs.scores, labels).mean()
+def plain(outputs: Outputs, labels: Tensor, view: View) -> Tensor:
+    return view.loss(outputs.scores, labels)
 
-    class Averaged(WithNoise):
-        """A mean."""
 
-        kind: Literal["averaged"] = "averaged"  # type: ignore[assignment]
+UNFIT: dict[str, tuple[AlgorithmSpec, str]] = {
+    "features unstated": (unfit(lambda o, *_: o.features[:, 0]), "states it: `features` in `reads`"),
+    "model unstated": (unfit(lambda o, *_: o.of("global").scores[:, 0]), "states it: 'global' in `reads`"),
+    "counts unstated": (unfit(lambda *given: given[2].class_counts), "states it: `class_counts` in `reads`"),
+    "numbers unstated": (unfit(lambda *given: given[2].drawn[:, 0]), "states how many numbers"),
+    "no names": (unfit(plain, reads="global"), "Own.reads must be a tuple of names"),
+    "unknown name": (unfit(plain, reads=("globl",)), "Own.reads names 'globl'"),
+    "a mean": (unfit(lambda o, y, v: plain(o, y, v).mean()), r"returned \[\], not the loss of each of the 3"),
+    "no tensor": (unfit(lambda *_: None), "returned None, not the loss of each of the 3"),
+    "no gradient": (
+        unfit(lambda o, y, v: plain(o, y, v).detach()),
+        "depends on no parameter that is trained",
+    ),
+    "global generator": (unfit(lambda o, y, v: plain(o, y, v) * torch.rand(len(y))), "draws from PyTorch's"),
+    "in place": (unfit(lambda o, y, v: plain(o, y.fill_(0), v)), "changes a tensor in place"),
+    "no such layer": (unfit(plain, layer="head"), "no layer 'head'; it has first, norm, last"),
+    "untrained features": (
+        unfit(lambda o, y, v: plain(o, y, v) + o.features[:, 0], reads=("features",), layer="first"),
+        "which no trained parameter changes",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", UNFIT)
+def test_an_objective_that_cannot_be_trained_is_refused_before_training(mistake: str) -> None:
+    algorithm, words = UNFIT[mistake]
+    with pytest.raises((TypeError, SpecificationError), match=words):
+        Simulation(network(algorithm), 0)
+
+
+def test_an_objective_without_a_loss_says_so() -> None:
+    class Empty(WithNoise):
+        kind: Literal["empty"] = "empty"  # type: ignore[assignment]
 
         def objective(self) -> Objective:
-            return Mean()
+            return Objective()
 
-    with pytest.raises(TypeError, match=r"Mean.loss returned \[\], not the loss of each of the 20 samples"):
-        flat(network(Averaged(), execution={"engine": "reference"}))
-    assert any("a mean over the mini-batch" in str(found) for found in check_component(Averaged))
+    with pytest.raises(NotImplementedError, match="Objective has no `loss`"):
+        Simulation(network(Empty()), 0)
+
+
+def test_a_check_names_a_mean_over_the_mini_batch() -> None:
+    found = check_component(type(UNFIT["a mean"][0]))
+    assert any("a mean over the mini-batch" in str(each) for each in found)
+
+
+def test_a_loss_that_reads_values_is_trained_client_by_client() -> None:
+    algorithm = unfit(lambda o, y, v: plain(o, y, v) * (2.0 if o.scores.sum().item() > 0 else 1.0))
+    spec = network(algorithm, problem={"model": {"kind": "mlp", "hidden": [3]}}, rounds=1)
+    simulation = runs.finished(spec, 0)
+    assert simulation.facts.choice.engine == "parallel"
 
 
 @pytest.mark.parametrize("kind", OBJECTIVES)
@@ -332,25 +365,19 @@ def test_problems_without_a_network_refuse_objectives(kind: str) -> None:
     assert refused.value.pointer == "/algorithm"
 
 
-@pytest.mark.parametrize("kind", ["fedlc", "fedrs"])
-def test_real_labels_have_no_classes_to_count(kind: str) -> None:
-    class Real(DatasetSpec):
-        source = "a test"
-        kind: Literal["real"] = "real"
-
-        def shape(self) -> DataShape:
-            return DataShape((3,), 0, 40, test_samples=0)
-
-    problem = {"dataset": Real(), "partition": {"kind": "iid", "clients": 4}, "model": {"kind": "linear"}}
-    document = network({"kind": kind}).model_dump(mode="json") | {"problem": problem}
-    with pytest.raises(SpecificationError, match="counts the samples of each class"):
-        ExperimentSpec.model_validate(document | {"systems": {}})
+@pytest.mark.parametrize("kind", ["fedntd", "fedlc", "fedrs"])
+@pytest.mark.parametrize("problem", [{"loss": {"kind": "squared_error"}}, {"model": {"kind": "linear"}}])
+def test_scores_that_are_no_logits_are_refused(problem: Document, kind: str) -> None:
+    with pytest.raises(SpecificationError, match="takes scores as logits of classes") as refused:
+        specification(SYNTHETIC, algorithm={"kind": kind}, problem=problem)
+    assert refused.value.pointer == "/algorithm"
 
 
-def test_a_layer_that_the_network_lacks_is_named() -> None:
-    with pytest.raises(SpecificationError, match="no layer 'head'; it has first, norm, last") as refused:
-        flat(network({"kind": "moon", "features_of": "head"}))
-    assert refused.value.pointer == "/algorithm/layer"
+@pytest.mark.parametrize("kind", ["moon", "feddecorr"])
+def test_a_model_without_hidden_layers_has_no_features(kind: str) -> None:
+    with pytest.raises(SpecificationError, match="a logistic model has none") as refused:
+        specification(SYNTHETIC, algorithm={"kind": kind})
+    assert refused.value.pointer == "/algorithm"
 
 
 def test_features_may_be_of_any_layer() -> None:
@@ -419,6 +446,6 @@ def test_asynchronous_clients_have_the_model_that_they_began_with() -> None:
         "systems": {"devices": {"steps_per_second": {"kind": "uniform", "low": 1.0, "high": 9.0}}},
         "asynchrony": {"kind": "fedbuff", "concurrency": 3, "buffer": 2},
     }
-    runs.engines_agree(partial(network, {"kind": "fedntd"}, **asynchronous))
-    with pytest.raises(SpecificationError, match="keeps vectors that belong to rounds"):
-        network({"kind": "moon"}, **asynchronous)
+    for kind in OBJECTIVES:
+        runs.engines_agree(partial(network, LONGHAND[kind][0], **asynchronous))
+    runs.resumes_at_every_round(partial(network, {"kind": "moon"}, **asynchronous))

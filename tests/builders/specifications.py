@@ -35,6 +35,12 @@ COMPRESSORS: Document = {
 """Each compressor, with a level where it has one."""
 
 
+def suited(kind: str) -> Document:
+    """The algorithm of this kind; beside a network that has features, if it may read them."""
+    network = {"problem": {"model": {"kind": "mlp", "hidden": [3]}}} if kind in OBJECTIVES else {}
+    return {"algorithm": {"kind": kind}, **network}
+
+
 merged = override
 """`base` with `changes` laid over it, as overrides are over a preset."""
 

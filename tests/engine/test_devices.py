@@ -22,6 +22,7 @@ from tests.builders.specifications import (
     Document,
     merged,
     specification,
+    suited,
 )
 from tests.support.simulated_device import SimulatedDevice
 
@@ -47,10 +48,14 @@ ALSO = {
     "fedbabu": {"algorithms/personal_layers.py", "core.py"},
     "local": {"algorithms/personal_layers.py", "core.py"},
     "ifca": {"algorithms/aggregators.py", "core.py"},
-    **{kind: {"problems/network.py", "engine/network_state.py"} for kind in OBJECTIVES},
+    **{
+        kind: {"problems/network.py", "problems/objective.py", "engine/network_state.py"}
+        for kind in OBJECTIVES
+    },
 }
 """Min-norm points and projections are found on the host; personal parameters are counted; changes are divided
-by the models that clients trained, after they did; before the first round, running statistics are counted.
+by the models that clients trained, after they did; before the first round objectives are tried, and running
+statistics counted.
 """
 
 
@@ -79,7 +84,7 @@ def assert_at_home_on_a_device(spec: ExperimentSpec) -> set[str]:
 
 @pytest.mark.parametrize("kind", ALGORITHMS)
 def test_a_round_leaves_nothing_on_the_host_and_reads_nothing_back_while_clients_train(kind: str) -> None:
-    spec = specification(SHORT, algorithm={"kind": kind}, execution={"engine": "vectorised"})
+    spec = specification(merged(SHORT, suited(kind)), execution={"engine": "vectorised"})
     assert assert_at_home_on_a_device(spec) <= MAY_WAIT | ALSO.get(kind, set())
 
 

@@ -29,7 +29,15 @@ from fedcore.problems.supervised import Score, Scoring
 from fedcore.simulation.shard_member import ShardMember
 from fedcore.testing import runs
 from tests.algorithms.test_longhand import Langevin
-from tests.builders.specifications import ALGORITHMS, QUADRATIC, SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import (
+    ALGORITHMS,
+    QUADRATIC,
+    SYNTHETIC,
+    Document,
+    merged,
+    specification,
+    suited,
+)
 from tests.engine.test_asynchronous import CASES as ASYNCHRONOUS
 from tests.engine.test_networks import own
 from tests.support.simulated_device import SimulatedDevice
@@ -38,7 +46,7 @@ pytestmark = pytest.mark.usefixtures("factories_allowed")
 
 SMALL = merged(SYNTHETIC, {"local": {"lr": 0.05, "epochs": 1, "batch_size": 50}, "rounds": 3})
 CASES: dict[str, Document] = {
-    **{kind: merged(SMALL, {"algorithm": {"kind": kind}}) for kind in ALGORITHMS},
+    **{kind: merged(SMALL, suited(kind)) for kind in ALGORITHMS},
     **{f"asynchronous: {name}": document for name, document in ASYNCHRONOUS.items()},
     "schedule": {
         **QUADRATIC,

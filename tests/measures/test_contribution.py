@@ -10,7 +10,16 @@ from fedcore import ExperimentSpec, run
 from fedcore.engine.engines import ENGINES
 from fedcore.errors import SpecificationError
 from fedcore.measures.contribution import chi_square
-from tests.builders.specifications import ALGORITHMS, COMPILED, QUADRATIC, SYNTHETIC, Document, specification
+from tests.builders.specifications import (
+    ALGORITHMS,
+    COMPILED,
+    QUADRATIC,
+    SYNTHETIC,
+    Document,
+    merged,
+    specification,
+    suited,
+)
 
 ETA = 0.1
 CONTRIBUTION = ["weight_bias", "tau_eff", "slowdown"]
@@ -177,8 +186,7 @@ def test_a_round_nobody_reaches_has_no_measures_of_it() -> None:
 def test_the_engines_agree(kind: str) -> None:
     def measured(engine: str) -> list[dict[str, Any]]:
         spec = specification(
-            SYNTHETIC,
-            algorithm={"kind": kind},
+            merged(SYNTHETIC, suited(kind)),
             evaluation={"measures": EVERYTHING},
             execution={"engine": engine},
         )

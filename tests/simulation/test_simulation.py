@@ -31,6 +31,7 @@ from tests.builders.specifications import (
     Document,
     merged,
     specification,
+    suited,
 )
 from tests.engine.test_engines import LEAST_SQUARES
 from tests.support.accelerated import NEEDS_COMPILED
@@ -336,7 +337,7 @@ def test_runs_come_out_of_a_batch_as_they_do_alone(problem: str, engine: str) ->
 @pytest.mark.parametrize("engine", ["vectorised", pytest.param("compiled", marks=NEEDS_COMPILED)])
 def test_algorithms_go_together_in_a_batch(engine: str) -> None:
     kinds = COMPILED if engine == "compiled" else ALGORITHMS
-    specs = [specification(SHORT, algorithm={"kind": kind}, execution={"engine": engine}) for kind in kinds]
+    specs = [specification(merged(SHORT, suited(kind)), execution={"engine": engine}) for kind in kinds]
     assert_as_each_by_itself([Simulation(spec, seed=0) for spec in specs])
 
 

@@ -27,6 +27,7 @@ from tests.builders.specifications import (
     merged,
     quadratics,
     specification,
+    suited,
 )
 
 Optimiser = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
@@ -152,7 +153,7 @@ def test_every_rule_runs_alike_in_every_engine_under_every_optimiser(kind: str) 
 
 def assert_engines_agree(kind: str, local: Document) -> None:
     rate = {"lr": None} if "optimizer" in local else {}
-    document = merged(SHORT, {"algorithm": {"kind": kind}, "local": rate | local})
+    document = merged(SHORT, {**suited(kind), "local": rate | local})
     expected = parameters(specification(document, execution={"engine": "reference"}))
     for engine in ("parallel", "vectorised"):
         found = parameters(specification(document, execution={"engine": engine}))

@@ -29,7 +29,7 @@ from fedcore.spec.privacy import private_run
 from fedcore.systems.attacks import SignFlipping
 from fedcore.systems.participation import Full
 from fedcore.systems.work import Constant
-from tests.builders.specifications import DIGITS, SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import DIGITS, SYNTHETIC, Document, merged, specification, suited
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -553,7 +553,8 @@ def test_each_algorithm_that_a_refusal_recommends_is_accepted(changes: Document)
     recommended = [kind for kind in re.findall("`([a-z_]+)`", told) if kind in examples]
     assert "fedavg" in recommended
     for kind in recommended:
-        spec = specification(PRIVATE, **merged(changes, {"algorithm": {"kind": kind, **examples[kind]}}))
+        own = merged(suited(kind), {"algorithm": examples[kind]})
+        spec = specification(PRIVATE, **merged(changes, own))
         assert spec.algorithm.kind == kind
 
 

@@ -60,7 +60,7 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
     },
     "asynchrony: fedbuff": {
         "/algorithm": (
-            "scaffold vrlsgd feddyn feddc mimelite fedcm moon feddane local fedaware fedsplit fedlin fedsvrg"
+            "scaffold vrlsgd feddyn feddc mimelite fedcm feddane local fedaware fedsplit fedlin fedsvrg"
             " qfedavg afl fedper"
             " lg_fedavg fedrep ditto apfl ifca fedavg+variance_reduction scaffold+option_1 ifca+head"
         )
@@ -68,14 +68,14 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
     "asynchrony: fedasync": {
         "/algorithm": (
             "fednova scaffold vrlsgd fedavgm fedexp fedadagrad fedadam fedyogi feddyn feddc mimelite fedcm"
-            " moon feddane local fedaware"
+            " feddane local fedaware"
             " fedmgda fedsplit fedlin fedsvrg qfedavg afl fedper lg_fedavg fedrep ditto apfl ifca"
             " fedavg+variance_reduction scaffold+option_1 ifca+head fedavg+server_lr"
         )
     },
     "asynchrony: fedat": {
         "/algorithm": (
-            "scaffold vrlsgd fedavgm fedadagrad fedadam fedyogi feddyn feddc mimelite fedcm moon feddane"
+            "scaffold vrlsgd fedavgm fedadagrad fedadam fedyogi feddyn feddc mimelite fedcm feddane"
             " local fedaware fedmgda"
             " fedsplit fedlin fedsvrg qfedavg afl fedper lg_fedavg fedrep ditto apfl ifca"
             " fedavg+variance_reduction scaffold+option_1 ifca+head fedavg+server_lr"

@@ -17,7 +17,7 @@ from fedcore.errors import SpecificationError
 from fedcore.simulation.out_of_memory import MEMORY_DIVISOR, is_out_of_memory, release_memory
 from tests.algorithms import test_catalogue
 from tests.builders import stored_values
-from tests.builders.specifications import ALGORITHMS, SYNTHETIC, Document, merged, specification
+from tests.builders.specifications import ALGORITHMS, SYNTHETIC, Document, merged, specification, suited
 from tests.data.learnable import FEW, WRITERS
 from tests.engine import test_round
 from tests.engine.test_shards import Elsewhere
@@ -60,7 +60,7 @@ def engine(name: str, **execution: Any) -> Document:
 @pytest.mark.parametrize("kind", ALGORITHMS)
 @pytest.mark.parametrize("name", ON_GPUS)
 def test_every_algorithm_is_the_cpus_loop_by_every_engine(kind: str, name: EngineName) -> None:
-    changes = merged(MOMENTUM, {"algorithm": {"kind": kind}})
+    changes = merged(MOMENTUM, suited(kind))
     there = model(simulated(specification(SYNTHETIC, **merged(changes, engine(name))), "cuda"))
     here = model(simulated(specification(SYNTHETIC, **merged(changes, engine("reference"))), "cpu"))
     torch.testing.assert_close(there, here, rtol=0, atol=1e-9)
