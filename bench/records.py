@@ -25,7 +25,7 @@ PAPERS = {
     "asynchronous": "Asynchronous federated learning (FedAT, FedAsync)",
     "client": "Client selection (Oort, FedCS, optimal sampling, DivFL)",
     "compressed": "Compressed uplinks (natural compression, EF21)",
-    "local": "Corrections of local steps (FedDC, Mime, FedSAM, FedExP)",
+    "local": "Local training (FedDC, Mime, FedSAM, FedExP; MOON, FedNTD, FedLC, FedRS, FedDecorr, FedCM)",
     "personal": "Personal models (FedPer, LG-FedAvg, FedRep, APFL, Per-FedAvg, pFedMe, q-FedAvg)",
     "privacy": "Mechanisms of privacy (adaptive clipping, DP-FTRL, local)",
     "robust": "Robust aggregators (Krum, median, trimmed mean, Bulyan, RFA, clipping, buckets)",
