@@ -14,7 +14,7 @@ from fedcore.settings import Settings
 from fedcore.simulation.report import RoundReport
 from fedcore.simulation.simulation import Simulation
 from tests.builders.claims import claimant
-from tests.builders.specifications import SYNTHETIC, Document, merged
+from tests.builders.specifications import SYNTHETIC, Document, merged, suited
 from tests.workers.confined.conftest import EACH_CONFINEMENT, packed
 from workers.confined.sandbox import Sandbox
 from workers.confined.simulation import ConfinedSimulation
@@ -36,6 +36,7 @@ DOCUMENTS = {
         SCAFFOLD,
         {"algorithm": {"kind": "fedavg"}, "compression": {"uplink": {"kind": "top_k", "ratio": 0.1}}},
     ),
+    "objective": merged(SCAFFOLD, suited("moon")),
     "stopped early": merged(
         SCAFFOLD,
         {
