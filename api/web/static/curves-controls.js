@@ -158,7 +158,8 @@ export class Controls {
     if (!target) return null;
     const known = this.metric in this.better;
     target.disabled = !known;
-    for (const label of target.labels ?? []) label.textContent = isShare(this.metric) ? "Target, %" : "Target";
+    for (const label of target.labels ?? [])
+      label.textContent = isShare(this.metric) ? "Target, %" : "Target";
     const value =
       known && target.value !== "" ? Number(target.value) / (isShare(this.metric) ? 100 : 1) : null;
     for (const option of figure.options) option.disabled = value === null && !MEASURED.has(option.value);
