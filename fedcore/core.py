@@ -435,6 +435,8 @@ class Models(Declaring):
     """
     common: Tensor | None = field(default=None, compare=False)
     """[D] true for these; None if there are none, and before the network is known."""
+    adaptation: Adaptation | None = None
+    """Training of each personal model before it is evaluated; None if there is none."""
 
     def for_model(self, coordinates: Mapping[str, Tensor]) -> Models:
         """The models of a network whose parameters have these names and `coordinates` in x, integers of
@@ -482,10 +484,6 @@ class Models(Declaring):
         for all.
         """
         return x
-
-    def adaptation(self) -> Adaptation | None:
-        """Training of each personal model before it is evaluated; None if there is none."""
-        return None
 
 
 @dataclass(frozen=True)
@@ -585,15 +583,6 @@ class Objective:
     def loss(self, outputs: Outputs, labels: Tensor, view: View) -> Tensor:
         """The loss of each sample [B]; clients descend its mean, sum_j weights_j loss_j."""
         raise NotImplementedError(f"{type(self).__name__} has no `loss`")
-
-    @property
-    def memory(self) -> tuple[str, ...]:
-        """Names of what clients keep for it between rounds."""
-        return (PREVIOUS,) if "previous" in self.reads else ()
-
-    def passes(self) -> int:
-        """The number of forward passes in a step beside that of the model that is trained."""
-        return len({"global", "previous"}.intersection(self.reads))
 
 
 @dataclass(frozen=True)
@@ -914,14 +903,14 @@ class Algorithm:
     def gradients_per_step(self) -> float:
         """The work of a local step, in gradients of its mini-batch; a forward pass is a third of one."""
         rule = self.rule
-        passes = 0 if self.objective is None else self.objective.passes()
+        passes = 0 if self.objective is None else len({"global", "previous"} & {*self.objective.reads})
         own = rule.gradients_per_step() + ("gradient_at_x" in rule.needs())
         return own + self.models.trained - 1 + passes / 3
 
     def memory(self) -> tuple[str, ...]:
         """Names of what clients keep between rounds, apart from the state of networks and links."""
-        objective = () if self.objective is None else self.objective.memory
-        return (*self.rule.memory, *self.models.memory, *objective)
+        previous = self.objective is not None and "previous" in self.objective.reads
+        return (*self.rule.memory, *self.models.memory, *([PREVIOUS] if previous else []))
 
     def starts_at_x(self) -> bool:
         """True if all clients begin their local training at the server's model."""

@@ -51,18 +51,6 @@ class WithHessianProduct(StepAhead):
         return ahead - self.alpha * (at(y + shift) - at(y - shift)) / (2 * self.delta)
 
 
-@dataclass(frozen=True)
-class Adapted(Models):
-    """Each client trains the model once more before it is evaluated."""
-
-    assures = Models.assures
-
-    training: Adaptation | None = None
-
-    def adaptation(self) -> Adaptation | None:
-        return self.training
-
-
 class PerFedAvg(AlgorithmSpec):
     """FedAvg on F_i(y - alpha grad F_i(y)): the server seeks a model that is good after one step of
     each client.
@@ -103,7 +91,7 @@ class PerFedAvg(AlgorithmSpec):
         return WithHessianProduct(self.alpha, self.delta)
 
     def models(self) -> Models:
-        return Adapted(training=Adaptation(1, self.alpha) if self.alpha else None)
+        return Models(adaptation=Adaptation(1, self.alpha) if self.alpha else None)
 
 
 @dataclass(frozen=True)
@@ -159,4 +147,4 @@ class PFedMe(AlgorithmSpec):
         return MoreauGradient(self.lam, self.inner_steps, self.inner_lr)
 
     def models(self) -> Models:
-        return Adapted(training=Adaptation(self.inner_steps, self.inner_lr, self.lam))
+        return Models(adaptation=Adaptation(self.inner_steps, self.inner_lr, self.lam))

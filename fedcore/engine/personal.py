@@ -93,7 +93,7 @@ class PersonalModels:
             own.personal_model(chosen, memory).expand(len(clients), -1),
             personal_statistics(problem, own, statistics, memory, len(clients)),
         )
-        tuning, adaptation = self.setting.spec.evaluation.fine_tuning, own.adaptation()
+        tuning, adaptation = self.setting.spec.evaluation.fine_tuning, own.adaptation
         if tuning is not None:
             return self._tuned(start, clients, tuning)
         return start if adaptation is None else self._adapted(start, clients, adaptation)

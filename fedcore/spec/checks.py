@@ -172,7 +172,7 @@ def _check_personal(spec: ExperimentSpec) -> None:
             f"`local` keeps batch norm with the client, and {spec.algorithm.kind} trains several models: use"
             " another policy, or another algorithm",
         )
-    if models.adaptation() is not None or spec.evaluation.fine_tuning is not None:
+    if models.adaptation is not None or spec.evaluation.fine_tuning is not None:
         where = "evaluation.fine_tuning" if spec.evaluation.fine_tuning else spec.algorithm.kind
         raise SpecificationError(
             "/problem/model/batch_norm", f"`local` cannot be combined with {where}: use another policy"
