@@ -14,11 +14,13 @@ Document = dict[str, Any]
 
 ALGORITHMS: tuple[str, ...] = tuple(map(kind_of, algorithms.ALGORITHMS))
 OBJECTIVES: tuple[str, ...] = tuple(
-    kind_of(member) for member in algorithms.ALGORITHMS if member().objective() is not None
+    kind_of(member)
+    for member in algorithms.ALGORITHMS
+    if member.model_validate({"kind": kind_of(member)}).objective() is not None
 )
-"""Those whose clients descend a loss of what a network computes, which exact problems have none of."""
+"""Algorithms whose clients descend a loss of what a network computes; exact problems have no network."""
 EXACTLY: tuple[str, ...] = tuple(kind for kind in ALGORITHMS if kind not in OBJECTIVES)
-"""Those that exact problems take."""
+"""Algorithms that exact problems take."""
 COMPILED: tuple[str, ...] = tuple(
     kind_of(member)
     for member in algorithms.ALGORITHMS
