@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Any, ClassVar, Literal
 
 import pytest
@@ -17,8 +18,12 @@ from fedcore import ExperimentSpec, Simulation
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.core import Objective, Outputs, Reading, View
 from fedcore.errors import SpecificationError
+from fedcore.packages import with_kind
 from fedcore.problems import base as problem_base
-from fedcore.testing import check_component, runs
+from fedcore.testing import runs
+from fedcore.testing.finding import CheckFailedError
+from fedcore.testing.objectives import the_objective_is_what_it_declares
+from fedcore.testing.subject import subject_of
 from fedq.planning.work import count_gradients
 from tests.builders.specifications import OBJECTIVES, QUADRATIC, SYNTHETIC, Document, merged, specification
 
@@ -284,6 +289,9 @@ def test_a_mini_batch_whose_samples_are_coupled_is_never_cut(monkeypatch: pytest
     assert torch.equal(flat(spec), whole)
 
 
+NUMBERS = count()
+
+
 def unfit(loss: Callable[..., Any], layer: str | None = None, **attributes: Any) -> AlgorithmSpec:
     """An algorithm whose objective has this `loss` of outputs, labels and view."""
     own = {"loss": lambda _, *given: loss(*given), **attributes}
@@ -292,13 +300,12 @@ def unfit(loss: Callable[..., Any], layer: str | None = None, **attributes: Any)
     class Unfit(WithNoise):
         """A mistake."""
 
-        kind: Literal["unfit"] = "unfit"  # type: ignore[assignment]
-
         def objective(self) -> Objective:
             objective: Objective = made(layer=layer)
             return objective
 
-    return Unfit()
+    # Several of one kind would be taken for each other in a document.
+    return with_kind(Unfit, f"unfit_{next(NUMBERS)}")()
 
 
 def plain(outputs: Outputs, labels: Tensor, view: View) -> Tensor:
@@ -347,8 +354,9 @@ def test_an_objective_without_a_loss_says_so() -> None:
 
 
 def test_a_check_names_a_mean_over_the_mini_batch() -> None:
-    found = check_component(type(UNFIT["a mean"][0]))
-    assert any("a mean over the mini-batch" in str(each) for each in found)
+    with pytest.raises(CheckFailedError) as found:
+        the_objective_is_what_it_declares(subject_of(type(UNFIT["a mean"][0])))
+    assert found.value.cause.startswith("a mean over the mini-batch")
 
 
 def test_a_loss_that_reads_values_is_trained_client_by_client() -> None:

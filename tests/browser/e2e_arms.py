@@ -152,12 +152,12 @@ def test_the_best_setting_is_found_in_the_table_of_an_experiment(
 
 
 def test_arms_and_groups_of_useless_runs_are_marked(opened: Opened, stack: Stack) -> None:
-    useless = {"name": "useless", "seeds": [0, 1], "rounds": 8, "sweep": {"local.lr": [0.03, 3e6]}}
+    useless = {"name": "useless", "seeds": [0, 1], "rounds": 8, "sweep": {"local.lr": [0.03, 9e5]}}
     id = stack.client.submit(merged(SYNTHETIC, useless)).id
     stack.client.wait(id)
     good, bad = (arm.warning for arm in stack.client.results(id).arms)
     assert (good, bad is not None) == (None, True)
-    for address in (f"/experiments/{id}#arms", "/arms?filter=local.lr = 3e6"):
+    for address in (f"/experiments/{id}#arms", "/arms?filter=local.lr = 9e5"):
         page = opened(address)
         ready(page)
         marks = page.locator("#arms-grid").get_by_role("img")
