@@ -124,8 +124,8 @@ def read_results(  # noqa: PLR0913, PLR0917 - what can be asked for
     )
     with database.reading() as session:
         rows = rows_of(session, experiments.find(session, experiment_id, principal.sees), wanted)
-    clocks = [series.columns[by][:1] for series in rows.series.values()] if by == "simulated_seconds" else []
-    if clocks and not any(isfinite(first) for clock in clocks for first in clock.tolist()):
+    firsts = [time for series in rows.series.values() for time in series.columns.get(by, ())[:1]]
+    if by == "simulated_seconds" and firsts and not any(map(isfinite, firsts)):
         raise InvalidDocumentError.at(
             "?by", "simulated seconds are those of `systems.devices`, which this experiment has none of"
         )

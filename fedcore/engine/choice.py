@@ -77,12 +77,9 @@ def engine_by_rule(
     the models of a cohort stay in the cache; other models are trained client by client. A GPU trains
     everything faster in stacks but recurrent layers, for which it has kernels of their own.
     """
-    if device.type != "cpu":
-        stacked = problem.engine == "vectorised" and supports("vectorised", algorithm, problem)
-        return "vectorised" if stacked else "parallel"
-    if arms.compiled and supports("compiled", algorithm, problem):
+    on_cpu = device.type == "cpu"
+    if on_cpu and arms.compiled and supports("compiled", algorithm, problem):
         return "compiled"
-    small = arms.parameters <= STACKED_PARAMETERS
-    if arms.stacked and small and problem.engine == "vectorised" and problem.stackable:
-        return "vectorised"
-    return "parallel"
+    fits = not on_cpu or (arms.stacked and arms.parameters <= STACKED_PARAMETERS)
+    stacked = fits and problem.engine == "vectorised" and supports("vectorised", algorithm, problem)
+    return "vectorised" if stacked else "parallel"

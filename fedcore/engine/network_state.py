@@ -46,7 +46,7 @@ def keeps_own(problem: TrainingProblem) -> bool:
     return network is not None and network.keeps_own
 
 
-def own_vectors(problem: TrainingProblem, models: Models) -> Mapping[str, Tensor]:
+def own_vectors(problem: TrainingProblem, algorithm: Algorithm) -> Mapping[str, Tensor]:
     """Initial tensors that each client keeps: its running statistics [1, S] and private parameters [A]; or
     where the server averages statistics, those [m, S] of the models that it trains, if some are personal.
     For an objective that reads it, the model [P + S] that its last round ended with.
@@ -54,13 +54,14 @@ def own_vectors(problem: TrainingProblem, models: Models) -> Mapping[str, Tensor
     network = network_of(problem)
     if network is None:
         return {}
-    previous = {}
-    if network.objective is not None and "previous" in network.objective.reads:
-        previous[PREVIOUS] = torch.cat([network.initial(), network.private, network.statistics])
+    kept = {}
+    if PREVIOUS in algorithm.memory():
+        kept[PREVIOUS] = torch.cat([network.initial(), network.private, network.statistics])
     if network.keeps_own:
-        return {STATISTICS: network.statistics[None], PRIVATE: network.private, **previous}
-    personal = _personal(network, models)
-    return previous | ({PERSONAL: network.statistics.repeat(models.trained, 1)} if personal.any() else {})
+        return {STATISTICS: network.statistics[None], PRIVATE: network.private, **kept}
+    if _personal(network, algorithm.models).any():
+        kept[PERSONAL] = network.statistics.repeat(algorithm.models.trained, 1)
+    return kept
 
 
 def _personal(network: NetworkProblem, models: Models) -> Tensor:

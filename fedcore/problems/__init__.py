@@ -29,14 +29,7 @@ from fedcore.systems.participation import Participation
 if TYPE_CHECKING:
     from fedcore.spec import ExperimentSpec
 
-__all__ = [
-    "Stacked",
-    "TrainingProblem",
-    "load_problem",
-    "poison_problem",
-    "privatise_problem",
-    "trained_on",
-]
+__all__ = ["Stacked", "TrainingProblem", "load_problem", "poison_problem", "privatise_problem", "trained_on"]
 
 SAMPLES_APART = (
     "`torch.func.vmap`, by which the gradients of single samples are computed, cannot differentiate this"

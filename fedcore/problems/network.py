@@ -176,8 +176,7 @@ class TrainingPass:
         uniform = self.draw(step, len(samples), 1, z.device)[0]
         weights = z.new_full((len(samples),), 1 / len(samples))
         new = statistics = step.statistics()[0]
-        view = step.view(1)
-        view = view and {name: rows[0] for name, rows in view.items()}
+        view = step.view_of_one()
         whole = self.couples or len(samples) <= self.step_capacity
         length = len(samples) if whole else self.capacity
         parts = []
@@ -236,7 +235,8 @@ class TrainingStack:
         length = samples if trained.couples else trained.capacity
         operands = [torch.split(part, length, 1) for part in (*self._batches[k], self._drawn[1])]
         statistics, gradients = step.statistics()[:clients], []
-        seen = [view for view in [step.view(clients)] if view is not None]
+        view = step.view(clients)
+        seen = () if view is None else (view,)
         new = statistics
         # Fused attention knows nothing of vmap, which would call it client by client and warn.
         with trained.surroundings(), sdpa_kernel(SDPBackend.MATH):
@@ -386,45 +386,41 @@ class NetworkProblem(SupervisedProblem):
         )
 
     def _stack_one(self) -> None:
-        first, start = np.zeros(1, np.int64), torch.cat([self.initial(), self.private])
-        statistics = self.statistics[None, None].clone()
-        view = self.view(first, start, statistics, torch.cat([start, self.statistics])[None])
-        passes = ForwardPasses([PassKey(0, 0, 0)], statistics, view)
-        one = self.stack(first, torch.zeros(1, 1, 1, dtype=torch.int64), Step(passes, 0))
-        one.gradient(start[None], 0)
+        one = self.stack(np.zeros(1, np.int64), torch.zeros(1, 1, 1, dtype=torch.int64), self._first_step())
+        one.gradient(self._start()[None], 0)
+
+    def _start(self) -> Tensor:
+        """[D + A] the first model, and the first private parameters."""
+        return torch.cat([self.initial(), self.private])
+
+    def _first_step(self) -> Step:
+        """A step of the first client before anything is trained."""
+        start, statistics = self._start(), self.statistics[None, None].clone()
+        previous = torch.cat([start, self.statistics])[None]
+        view = self.view(np.zeros(1, np.int64), start, statistics, previous)
+        return Step(ForwardPasses([PassKey(0, 0, 0)], statistics, view), 0)
 
     def _loss_of(self, samples: Samples) -> tuple[Leaves, Tensor]:
-        trained, count = self._training, len(samples)
-        leaves = trained.module.leaves(torch.cat([self.initial(), self.private]))
-        step = Step(ForwardPasses([PassKey(0, 0, 0)], self.statistics[None, None]), 0)
-        uniform = step.uniform(count, trained.numbers, 1)[0].to(leaves.theta.device)
+        return self._loss_by(self._training, samples, None)
+
+    def _loss_by(
+        self, trained: TrainingPass, samples: Samples, view: Mapping[str, Tensor] | None
+    ) -> tuple[Leaves, Tensor]:
+        """The initial parameters, and the mean loss of `samples` in the first step at them."""
+        leaves, count = trained.module.leaves(self._start()), len(samples)
+        uniform = trained.draw(self._first_step(), count, 1, leaves.theta.device)[0]
         weights = leaves.theta.new_full((count,), 1 / count)
         loss, _ = trained.loss(
-            leaves, samples.features, samples.labels, weights, uniform, self.statistics, padded=False
+            leaves, samples.features, samples.labels, weights, uniform, self.statistics, view, padded=False
         )
         return leaves, loss
 
     def check_trained(self, samples: Samples) -> None:
         super().check_trained(samples)
-        if self._training.objective is None:
-            return
-        first, start = np.zeros(1, np.int64), torch.cat([self.initial(), self.private])
-        tried = vars(self._training.objective)
-        trained = replace(self._training, objective=TriedObjective(**tried))
-        view = self.view(first, start, self.statistics[None, None], torch.cat([start, self.statistics])[None])
-        assert view is not None
-        step = Step(ForwardPasses([PassKey(0, 0, 0)], self.statistics[None, None]), 0)
-        count = len(samples)
-        trained.loss(
-            trained.module.leaves(start),
-            samples.features,
-            samples.labels,
-            start.new_full((count,), 1 / count),
-            trained.draw(step, count, 1, start.device)[0],
-            self.statistics,
-            {name: rows[0] for name, rows in view.items()},
-            padded=False,
-        )
+        objective, view = self._training.objective, self._first_step().view_of_one()
+        if objective is not None:
+            tried = replace(self._training, objective=TriedObjective(**vars(objective)))
+            self._loss_by(tried, samples, view)
 
     def _loss_of_objective(self, objective: Objective, layout: Any, *, last: bool) -> ObjectiveLoss:
         named = self._layer_of(objective)

@@ -83,6 +83,11 @@ class Step:
         seen = self.passes.view
         return seen and {name: rows[:clients] for name, rows in seen.items()}
 
+    def view_of_one(self) -> Mapping[str, Tensor] | None:
+        """The view that the objective has of the first client, [...] each."""
+        seen = self.passes.view
+        return seen and {name: rows[0] for name, rows in seen.items()}
+
     def uniform(self, samples: int, numbers: int, clients: int, purpose: str = DROPOUT) -> Tensor:
         """Uniform numbers [m, B, T] for B `samples` of each of the first m `clients`, T `numbers`
         each, for a `purpose`.

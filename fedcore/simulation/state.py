@@ -59,7 +59,7 @@ def first_state(context: RunContext) -> RunState:
     server, algorithm, problem = initial_state(context), context.algorithm, context.evaluated
     vectors = {
         **client_vectors(algorithm, server.first_model),
-        **own_vectors(context.problem, algorithm.models),
+        **own_vectors(problem, algorithm),
     }
     population = len(problem.share)
     messages = messages_of(algorithm, problem.dim, statistics_sent(problem, algorithm.models))

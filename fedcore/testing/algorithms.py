@@ -673,6 +673,7 @@ def _on_quadratics(subject: Subject) -> runs.Make | None:
 
 _IN_RUNS = trials.checks_in_runs(_on_both)
 _ON_QUADRATICS = trials.checks_on_quadratics(_on_quadratics, _ascending)
+_OF_STATE = trials.checks_on_quadratics(lambda subject: _on_both(subject)[0])
 DECLARATIONS = (
     declared_memory_is_what_is_used,
     the_affine_form_is_that_of_direction,
@@ -693,7 +694,7 @@ ALGORITHM = (
     _IN_RUNS.engines,
     _IN_RUNS.resumption,
     the_work_is_that_of_fedavg,
-    _ON_QUADRATICS.memory,
+    _OF_STATE.memory,
 )
 AGGREGATOR = tuple(
     check

@@ -31,12 +31,12 @@ class _Given(NamedTuple):
     view: View
 
     def without_last(self) -> _Given:
-        """The same with a last sample that is padding."""
+        """Inputs whose last sample is padding."""
         weights = torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=torch.float64) / 3
         return self._replace(view=replace(self.view, weights=weights))
 
     def with_another_last(self) -> _Given:
-        """The same with another last sample."""
+        """Inputs with another last sample."""
         return self._replace(
             outputs=_changed(self.outputs),
             labels=_last(self.labels, (self.labels[-1] + 1) % CLASSES),

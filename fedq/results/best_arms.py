@@ -62,7 +62,7 @@ def best_arms(  # noqa: PLR0913 - what a comparison depends on
     said = [_words(names, found, figure, better)]
     if baseline is not None and found.arms:
         said.insert(0, _beside_baseline(names, found, figure, baseline))
-    compared = sum(one.difference is not None for one in found.beside)
+    compared = _compared(found)
     if found.arms and not confirmed and compared > NAMED:
         said.append(
             f"The leader is selected from {compared} arms by these figures, which are thus too good: confirm"
@@ -142,10 +142,15 @@ def _beside_baseline(names: Sequence[str], found: BestSet, figure: str, baseline
     return f"Beside {_listed(names, [baseline])}, in {figure}: {compared}."
 
 
+def _compared(found: BestSet) -> int:
+    """Return how many arms were compared."""
+    return sum(one.difference is not None for one in found.beside)
+
+
 def _words(names: Sequence[str], found: BestSet, figure: str, better: Callable[..., int]) -> str:
     """Say which arms may be the best, which are worse, and how many seeds would decide."""
     basis = f"({CONFIDENCE:.0%} confidence, {counted(found.seeds, 'seed')})"
-    compared = sum(one.difference is not None for one in found.beside)
+    compared = _compared(found)
     places = {
         verdict: [arm for arm, one in enumerate(found.beside) if one.verdict is verdict]
         for verdict in ArmVerdict

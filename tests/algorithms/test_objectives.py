@@ -45,7 +45,7 @@ class Net(nn.Module):
 
 
 class Dropping(Net):
-    """The same with dropout."""
+    """A network with batch norm and dropout."""
 
     def features(self, x: Tensor) -> Tensor:
         return functional.dropout(super().features(x), 0.3, self.training)

@@ -84,12 +84,11 @@ def _context(
     steps: Ids,
 ) -> ClientContext:
     rule, models, problem = setting.algorithm.rule, setting.algorithm.models, setting.problem
-    names = setting.algorithm.memory()
     spent = normaliser(rule, setting.algorithm.solver, sizes, steps)
     context = ClientContext(
         x=x,
         shared=server.shared,
-        memory={name: memory[name] for name in names},
+        memory={name: memory[name] for name in setting.algorithm.memory()},
         full_gradient=None,
         mean_gradient=None,
         steps=torch.from_numpy(steps[:, None]).to(x),
