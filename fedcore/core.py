@@ -322,6 +322,8 @@ class Rule(Declaring):
     """`decoded` if memory must agree with what the server has received: `remember` is then given the change
     as the server decoded it. `trained`: it is given the one before compression, and reads no next model.
     """
+    divides_step_size: ClassVar[bool] = False
+    """True if the step size of a client is divided by its number of local steps in the round, tau_i."""
 
     def needs(self) -> frozenset[Need]:
         """Inputs that it reads beside its own vectors."""
@@ -330,10 +332,6 @@ class Rule(Declaring):
     def start(self, x: Tensor) -> Vectors:
         """Initial values [D] of the memory that does not start at zero, given the first model x [D]."""
         return {}
-
-    def step_size_scale(self, steps: Tensor) -> Tensor | float:
-        """Factor of the step size of a client that takes `steps` local steps, [..., 1]."""
-        return 1.0
 
     def gradients_per_step(self) -> int:
         """How many gradients of its mini-batch `gradient` computes, for estimates of the work."""
@@ -527,6 +525,8 @@ class View:
     """
     counts: Tensor | None
     numbers: Tensor
+    shared: Vectors = field(default_factory=dict)
+    """What the objective has shared, by name: the sum of the last reports; zeros before the first."""
 
     @property
     def drawn(self) -> Tensor:
@@ -576,13 +576,26 @@ class Objective:
     """Uniform random numbers that it is given for each sample in every step."""
     logits: ClassVar[bool] = False
     """True if it takes scores as logits of classes: the loss of the problem is then cross-entropy."""
+    shared: ClassVar[tuple[str, ...]] = ()
+    """Names of the tensors that clients report, and that the server broadcasts as sums over the cohort."""
 
     layer: str | None = field(default=None, kw_only=True)
     """Name of the layer that features enter (default: the last one with parameters)."""
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict, kw_only=True, compare=False)
+    """Of the tensors in `shared`, once the network is known."""
 
     def loss(self, outputs: Outputs, labels: Tensor, view: View) -> Tensor:
         """The loss of each sample [B]; clients descend its mean, sum_j weights_j loss_j."""
         raise NotImplementedError(f"{type(self).__name__} has no `loss`")
+
+    def report(self, outputs: Outputs, labels: Tensor, view: View) -> Vectors:
+        """Sums over B samples of a client after it has trained, by the names of `shared`, of any shape that
+        does not depend on B: the client sends its sums over all of its training samples.
+
+        `outputs` are those of its own model in evaluation, without gradients or others to compare it with;
+        each of the `weights` is 1.
+        """
+        return {}
 
 
 @dataclass(frozen=True)
@@ -867,7 +880,8 @@ class Algorithm:
         if not isinstance(self.objective, Objective | None):
             raise TypeError(f"`objective` gives an Objective, such as MyLoss(), not {self.objective!r}")
         stating: list[tuple[object, str]] = [(rule, "memory"), (rule, "shared"), (rule, "sent")]
-        stating += [(models, "memory"), *([(self.objective, "reads")] if self.objective else [])]
+        stating += [(models, "memory")]
+        stating += [(self.objective, name) for name in ("reads", "shared") if self.objective is not None]
         for part, name in stating:
             stated = getattr(part, name)
             if not isinstance(stated, tuple) or not all(isinstance(each, str) for each in stated):
@@ -911,6 +925,10 @@ class Algorithm:
         """Names of what clients keep between rounds, apart from the state of networks and links."""
         previous = self.objective is not None and "previous" in self.objective.reads
         return (*self.rule.memory, *self.models.memory, *([PREVIOUS] if previous else []))
+
+    def reports(self) -> bool:
+        """True if clients report on their models after training."""
+        return self.objective is not None and bool(self.objective.shared)
 
     def starts_at_x(self) -> bool:
         """True if all clients begin their local training at the server's model."""

@@ -6,6 +6,7 @@ Traffic is counted, plans are made and privacy is judged from these declarations
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fedcore.core import Algorithm, Compressor, parameters_sent
@@ -84,6 +85,8 @@ def _down(algorithm: Algorithm, dim: int, statistics: int) -> Iterator[RoundMess
     yield beside
     for name in algorithm.rule.shared:
         yield RoundMessage(f"shared {name}", "down", sent)
+    for name, numbers in _reported(algorithm):
+        yield RoundMessage(f"shared {name}", "down", numbers)
     if "next_model" in algorithm.rule.needs():
         yield model._replace(name="next model", when="after", catches_up=False)
         yield beside._replace(when="after")
@@ -104,12 +107,21 @@ def _exchanged(algorithm: Algorithm, dim: int) -> Iterator[RoundMessage]:
             yield later._replace(rounds="first", compressed=first == "compressed")
 
 
+def _reported(algorithm: Algorithm) -> Iterator[tuple[str, int]]:
+    """Names and lengths of reports: 0 as long as the network is not known."""
+    if algorithm.objective is not None:
+        shapes = algorithm.objective.shapes
+        yield from ((name, prod(shapes.get(name, (0,)))) for name in algorithm.objective.shared)
+
+
 def _up(algorithm: Algorithm, dim: int, statistics: int) -> Iterator[RoundMessage]:
     sent, through = parameters_sent(algorithm.models, dim), algorithm.exchange is None
     yield RoundMessage("change", "up", sent, "change", compressed=through)
     yield RoundMessage("statistics", "up", statistics, "statistics" if statistics else "nothing")
     for name in algorithm.rule.sent:
         yield RoundMessage(name, "up", sent, "vector")
+    for name, numbers in _reported(algorithm):
+        yield RoundMessage(f"report {name}", "up", numbers, "statistics")
     if "losses" in algorithm.aggregator.needs():
         yield RoundMessage("loss", "up", 1, "loss")
     if algorithm.models.kept > 1:

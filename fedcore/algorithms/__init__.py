@@ -20,6 +20,7 @@ from fedcore.algorithms.fedlin import FedLin
 from fedcore.algorithms.fedmgda import FedMgda
 from fedcore.algorithms.fednova import FedNova
 from fedcore.algorithms.fedntd import FedNtd
+from fedcore.algorithms.fedproto import FedProto
 from fedcore.algorithms.fedprox import FedProx
 from fedcore.algorithms.fedsam import FedSam
 from fedcore.algorithms.fedsplit import FedSplit
@@ -63,6 +64,7 @@ ALGORITHMS = Family(
         FedCm,
         Moon,
         FedNtd,
+        FedProto,
         FedLc,
         FedRs,
         FedDecorr,

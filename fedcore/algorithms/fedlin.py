@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 class GlobalGradient(Rule):
     """y <- y - (eta / tau_i) (g_i(y) - grad F_i(x) + g), g the gathered gradient."""
 
+    divides_step_size = True
+
     def needs(self) -> frozenset[Need]:
         return frozenset({"full_gradient"})
-
-    def step_size_scale(self, steps: Tensor) -> Tensor:
-        return 1 / steps
 
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         assert context.full_gradient is not None

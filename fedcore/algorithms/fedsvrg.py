@@ -18,11 +18,10 @@ class VarianceReduced(Rule):
     gathered gradient.
     """
 
+    divides_step_size = True
+
     def needs(self) -> frozenset[Need]:
         return frozenset({"full_gradient", "gradient_at_x"})
-
-    def step_size_scale(self, steps: Tensor) -> Tensor:
-        return 1 / steps
 
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         assert context.mean_gradient is not None

@@ -44,10 +44,11 @@ def _iterates(job: Job, row: int, local: ClientContext, passes: ForwardPasses | 
     """The client's y [D], or [m, D], after each of its local steps; `passes` change in place."""
     algorithm, problem, assignment, program = job.algorithm, job.problem, job.work, LocalProgram.of(job)
     y, state = local.x, initial_state(algorithm.solver, local.x)
+    scale = float(step_size_scales(algorithm.rule, assignment.steps[row : row + 1])[0])
     for k in range(len(assignment.batches[row])):
         grad = _gradient_of_step(job, row, k, problem.gradient, y, local, passes)
         step, state = program.step(grad, y, state, k, local)
-        y = y - assignment.sizes[k] * algorithm.rule.step_size_scale(local.steps) * step
+        y = y - assignment.sizes[k] * scale * step
         yield y
 
 

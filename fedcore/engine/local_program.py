@@ -126,7 +126,7 @@ class LocalProgram:
         memory = dict(models.remember(y, context))
         if self.private:
             memory[PRIVATE] = y[..., self.dim :]
-        if PREVIOUS in self.algorithm.memory():
+        if PREVIOUS in self.algorithm.memory() or self.algorithm.reports():
             memory[PREVIOUS] = y
         return ClientUpdate(delta, memory, self.algorithm.rule.sends(delta, seen))
 

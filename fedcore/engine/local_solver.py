@@ -33,8 +33,7 @@ def initial_state(solver: Solver, y: Tensor) -> Mapping[str, Tensor]:
 
 def step_size_scales(rule: Rule, steps: NDArray[np.int64]) -> NDArray[np.float64]:
     """[M] the rule's factors of the step sizes of clients that take `steps` [M] local steps."""
-    scales = rule.step_size_scale(torch.from_numpy(steps).double()[:, None])
-    return np.broadcast_to(np.asarray(scales, np.float64), (len(steps), 1))[:, 0]
+    return 1 / steps if rule.divides_step_size else np.ones(len(steps))
 
 
 def normaliser(rule: Rule, solver: Solver, sizes: StepSizes, steps: NDArray[np.int64]) -> NDArray[np.float64]:

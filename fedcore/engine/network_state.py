@@ -171,7 +171,7 @@ def with_view(work: CohortWork, problem: TrainingProblem, algorithm: Algorithm) 
     assert network is not None
     assert passes is not None
     previous = work.local.memory.get(PREVIOUS)
-    view = network.view(work.clients, work.local.x, passes.statistics, previous)
+    view = network.view(work.clients, work.local.x, passes.statistics, previous, work.local.shared)
     return replace(work, passes=replace(passes, view=view))
 
 

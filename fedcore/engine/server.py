@@ -91,7 +91,7 @@ class ServerState:
     optimiser: Vectors
     """[D] each: the server optimiser's state."""
     shared: Vectors
-    """[D] each: what the rule broadcasts beside x."""
+    """Vectors [D] of the rule, and sums of reports, broadcast beside x."""
     aggregator_state: Vectors
     """The aggregator's state, of any shape."""
     models_compressed: bool
@@ -134,7 +134,7 @@ def initial_state(context: RunContext) -> ServerState:
         broadcast=x,
         residual=torch.zeros_like(x),
         optimiser={name: torch.full_like(x, value) for name, value in algorithm.server.start().items()},
-        shared={name: torch.zeros_like(x) for name in algorithm.rule.shared},
+        shared={**{name: torch.zeros_like(x) for name in algorithm.rule.shared}, **_reported(algorithm, x)},
         aggregator_state=algorithm.aggregator.start(sent_part(algorithm.models, x)),
         adaptive_parameters={}
         if algorithm.tuner is None
@@ -143,6 +143,12 @@ def initial_state(context: RunContext) -> ServerState:
         statistics=initial_statistics(context.problem),
         own={stage.name: own for stage in context.stages.before if (own := stage.start(context)) is not None},
     )
+
+
+def _reported(algorithm: Algorithm, x: Tensor) -> Vectors:
+    """The sums of reports before the first: zeros."""
+    shapes = {} if algorithm.objective is None else algorithm.objective.shapes
+    return {name: x.new_zeros(shape) for name, shape in shapes.items()}
 
 
 def _first_models(context: RunContext) -> Tensor:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fedcore.core import Objective, Outputs, View
+from fedcore.core import Objective, Outputs, Vectors, View
 from fedcore.data.federated import FederatedData, Samples
 from fedcore.errors import SpecificationError
 from fedcore.models.base import BatchNormPolicy
@@ -33,7 +33,14 @@ from fedcore.models.losses import Loss
 from fedcore.problems.base import Gradient, Ids, Stacked, Values
 from fedcore.problems.gradients import Automatic, Gathered, Leaves
 from fedcore.problems.handwritten_backprop import Chain, supported_layers
-from fedcore.problems.objective import COUNTS, ObjectiveLoss, TriedObjective, statistics_of
+from fedcore.problems.objective import (
+    COUNTS,
+    ObjectiveLoss,
+    TriedObjective,
+    check_report,
+    shared_as,
+    statistics_of,
+)
 from fedcore.problems.passes import DROPOUT, OBJECTIVE, ForwardPasses, PassKey, Step
 from fedcore.problems.supervised import SupervisedProblem, sample_bytes, sequence_values
 
@@ -142,7 +149,8 @@ class TrainingPass:
 
         own, new = in_training(z, statistics)
         others = objective.others(features, view, in_training)
-        seen = View(self.module.per_sample, weights, view.get(COUNTS), uniform[:, self.numbers :])
+        shared = {name: view[shared_as(name)] for name in objective.objective.shared}
+        seen = View(self.module.per_sample, weights, view.get(COUNTS), uniform[:, self.numbers :], shared)
         return objective.value(replace(own, others=others), labels, seen), new
 
     def _forward(self, uniform: Tensor, statistics: Tensor, real: Tensor | None) -> TrainingForward:
@@ -347,6 +355,8 @@ class NetworkProblem(SupervisedProblem):
                 for one, last in ((self._training, False), (self._fast_training, self._last))
             )
         self.bind(statistics, self.private)
+        if objective is not None and objective.shared:
+            self.objective = replace(objective, shapes=self._try_report(objective))
 
     def _chain(self, training: nn.Module, sites: Sequence[Site]) -> Chain | None:
         """The gradient of `training` by hand, where its bits are the same as by automatic
@@ -397,7 +407,9 @@ class NetworkProblem(SupervisedProblem):
         """A step of the first client before anything is trained."""
         start, statistics = self._start(), self.statistics[None, None].clone()
         previous = torch.cat([start, self.statistics])[None]
-        view = self.view(np.zeros(1, np.int64), start, statistics, previous)
+        shapes = {} if self.objective is None else self.objective.shapes
+        shared = {name: start.new_zeros(shape) for name, shape in shapes.items()}
+        view = self.view(np.zeros(1, np.int64), start, statistics, previous, shared)
         return Step(ForwardPasses([PassKey(0, 0, 0)], statistics, view), 0)
 
     def _loss_of(self, samples: Samples) -> tuple[Leaves, Tensor]:
@@ -428,6 +440,17 @@ class NetworkProblem(SupervisedProblem):
         module = Automatic(self._module, layout, self._loss, last=last, autocast=self._autocast)
         return ObjectiveLoss(objective, module, self._norms, layer)
 
+    def _try_report(self, objective: Objective) -> Mapping[str, tuple[int, ...]]:
+        """The shapes of what is reported at the first model.
+
+        Raises SpecificationError if it is not what `shared` names, or no sum over samples.
+        """
+        few = self.data.dataset.train.first(3)
+        whole, first, rest = (
+            self._report_of(samples, self._start(), self.statistics) for samples in (few, *few.batches(2))
+        )
+        return check_report(objective, whole, first, rest)
+
     def _layer_of(self, objective: Objective) -> str:
         """The layer whose input an objective reads."""
         names = [name for name, _ in self._module.named_modules()]
@@ -440,11 +463,11 @@ class NetworkProblem(SupervisedProblem):
         return last if objective.layer is None else objective.layer
 
     def view(
-        self, clients: Ids, x: Tensor, statistics: Tensor, previous: Tensor | None
+        self, clients: Ids, x: Tensor, statistics: Tensor, previous: Tensor | None, shared: Vectors
     ) -> Mapping[str, Tensor] | None:
         """The view that the objective has of M `clients` that begin at x [P] or [M, P] with running
-        `statistics` [M, m, S], and whose last round ended with `previous` [M, P + S]; None without an
-        objective.
+        `statistics` [M, m, S], and whose last round ended with `previous` [M, P + S], where this is `shared`;
+        None without an objective.
         """
         if self.objective is None:
             return None
@@ -458,7 +481,29 @@ class NetworkProblem(SupervisedProblem):
             view["previous"], view[statistics_of("previous")] = model, own
         if "class_counts" in reads:
             view[COUNTS] = torch.stack([self._class_counts(client) for client in clients.tolist()]).to(x)
+        for name in self.objective.shared:
+            view[shared_as(name)] = shared[name].expand(len(clients), *shared[name].shape)
         return view
+
+    def report(self, models: Tensor, clients: Ids) -> Vectors:
+        """The sums of what M `clients` report of their training samples, with their `models` [M, P + S] after
+        training; nothing of no clients.
+        """
+        size = len(self.statistics)
+        reports = [
+            self._report_of(samples, *torch.split(model, [len(model) - size, size]))
+            for model, client in zip(models, clients.tolist(), strict=True)
+            for samples in self.samples(client).batches(self.capacity)
+        ]
+        names = reports[0] if reports else ()
+        return {name: torch.stack([each[name] for each in reports]).sum(0) for name in names}
+
+    @torch.no_grad()
+    def _report_of(self, samples: Samples, z: Tensor, statistics: Tensor) -> Vectors:
+        """The report on samples of the model z [P] with running `statistics` [S]."""
+        assert self._training.objective is not None
+        with self._surroundings():
+            return self._training.objective.report(z, samples, statistics)
 
     def _class_counts(self, client: int) -> Tensor:
         labels = self.data.dataset.train.labels[self.data.rows(client)].flatten()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, get_args
+from typing import Final, cast, get_args
 
 import torch
 from torch import Tensor
 
-from fedcore.core import Objective, OtherModel, Outputs, View
+from fedcore.core import Objective, OtherModel, Outputs, Vectors, View
+from fedcore.data.federated import Samples
 from fedcore.errors import SpecificationError
 from fedcore.models.forward import BatchStatistics
 from fedcore.problems.gradients import Automatic
@@ -17,6 +18,11 @@ from fedcore.problems.gradients import Automatic
 OTHERS: Final[tuple[OtherModel, ...]] = get_args(OtherModel)
 COUNTS = "class counts"
 """Name in the view of a client; those of other models and of their running statistics are below."""
+
+
+def shared_as(name: str) -> str:
+    """The name of a shared tensor in the view of a client."""
+    return f"shared {name}"
 
 
 def statistics_of(model: OtherModel) -> str:
@@ -58,6 +64,15 @@ class ObjectiveLoss:
                     buffers = self.norms.named(statistics) if len(self.norms) else {}
                     found[name] = self.module.outputs(model, features, self.layer, buffers)
         return found
+
+    def report(self, z: Tensor, samples: Samples, statistics: Tensor) -> Vectors:
+        """The report on samples of the model z [P] with running `statistics` [S]."""
+        buffers = self.norms.named(statistics) if len(self.norms) else {}
+        outputs = self.module.outputs(z, samples.features, self.layer, buffers)
+        weights = z.new_ones(len(samples))
+        return self.objective.report(
+            outputs, samples.labels, View(self.module.per_sample, weights, None, weights[:, None][:, :0])
+        )
 
     def value(self, outputs: Outputs, labels: Tensor, view: View) -> Tensor:
         """The weighted sum of the losses of samples.
@@ -104,6 +119,30 @@ class TriedObjective(ObjectiveLoss):
                 " `torch.no_grad()`, `.detach()` or numbers taken from tensors",
             )
         return value
+
+
+def check_report(objective: Objective, whole: Vectors, *parts: Vectors) -> Mapping[str, tuple[int, ...]]:
+    """The shapes of what is reported of some samples, given the reports on all parts of them.
+
+    Raises SpecificationError if that is not what `shared` names, or no sum over samples.
+    """
+    name = type(objective).__name__
+    for report in (whole, *parts):
+        names = sorted(report) if isinstance(cast("object", report), Mapping) else repr(report)
+        if names != sorted(objective.shared):
+            raise SpecificationError(
+                "/algorithm", f"{name}.report gives {names}, and `shared` names {sorted(objective.shared)}"
+            )
+    for one, value in whole.items():
+        each = [report[one] for report in parts]
+        alike = {part.shape for part in each} == {value.shape}
+        if not alike or not torch.allclose(torch.stack(each).sum(0), value, rtol=1e-3, atol=1e-5):
+            raise SpecificationError(
+                "/algorithm",
+                f"{name}.report gives {one!r}, which is no sum over samples: that of three samples is not the"
+                " sum of those of two and of one; of a mean, report the sum and the number of samples",
+            )
+    return {one: tuple(value.shape) for one, value in whole.items()}
 
 
 def _tensors(outputs: Outputs, labels: Tensor, view: View) -> Iterator[Tensor]:

@@ -15,6 +15,7 @@ from fedcore.engine.assignment import Engine
 from fedcore.engine.choice import EngineChoice, choose_engine
 from fedcore.engine.client_table import CLIENT_MEMORY, MemoryBudget
 from fedcore.engine.engines import ENGINES
+from fedcore.engine.network_state import network_of
 from fedcore.engine.process_tuning import make_gpu_deterministic, retain_freed_memory
 from fedcore.engine.server import RunContext
 from fedcore.engine.shards import Sharded, TrainShards, one_by_one
@@ -60,7 +61,7 @@ def build_context(  # noqa: PLR0913 - where data and weights come from differs b
         spec.problem.model.check_allowed(models_allowed)
     retain_freed_memory()
     make_gpu_deterministic(torch.device(device))
-    folder = data_dir or DATA_DIR.expanduser()
+    folder, algorithm = data_dir or DATA_DIR.expanduser(), spec.build()
     problem = load_problem(
         spec.problem,
         seed,
@@ -70,7 +71,7 @@ def build_context(  # noqa: PLR0913 - where data and weights come from differs b
         data_dir=folder,
         storage=storage,
         weights_dir=weights_dir,
-        objective=spec.algorithm.objective(),
+        objective=algorithm.objective,
     )
     _check_own_tests(spec, problem)
     attack, devices, available = spec.systems.attack, spec.systems.devices, spec.systems.availability
@@ -82,7 +83,9 @@ def build_context(  # noqa: PLR0913 - where data and weights come from differs b
     if spec.evaluation.training_loss == "sample" and isinstance(problem, SupervisedProblem):
         # Training knows nothing of the sample: adaptive parameters follow the whole training loss.
         problem = problem.estimating(seed)
-    algorithm = spec.build().for_model(problem.coordinates())
+    algorithm = algorithm.for_model(problem.coordinates())
+    if (network := network_of(problem)) is not None:
+        algorithm = replace(algorithm, objective=network.objective)
     # Levels of compression are shares of what travels.
     if sent := parameters_sent(algorithm.models, trained.dim):
         uplink, downlink = spec.compression.build(sent)

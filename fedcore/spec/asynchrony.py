@@ -65,7 +65,7 @@ def _check_algorithm(spec: ExperimentSpec) -> None:
         reason = "keeps several models, of which clients choose one at the start of a round"
     elif "losses" in aggregator.needs():
         reason = "uses losses at a model that all clients of a round share"
-    elif rule.memory or models.memory or rule.shared or "next_model" in needs:
+    elif rule.memory or models.memory or rule.shared or spec.build().reports() or "next_model" in needs:
         reason = "keeps vectors that belong to rounds of a whole cohort"
     elif algorithm.own_weights or aggregator.vectors_kept()[1]:
         reason = "computes its own weights, so staleness would not count"

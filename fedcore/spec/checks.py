@@ -190,6 +190,12 @@ def _check_objective(spec: ExperimentSpec) -> None:
             f"{spec.algorithm.kind} has an objective of the scores of a network, but a {dataset.kind} has no"
             " network: use another algorithm, or a data set with a model",
         )
+    if objective.shared and spec.systems.attack is not None and spec.systems.attack.forges():
+        raise SpecificationError(
+            "/systems/attack",
+            f"{spec.systems.attack.kind} forges changes, but clients of {spec.algorithm.kind} report on their"
+            " models, too, which it would leave alone: use an attack on data, or another algorithm",
+        )
     if objective.logits and not isinstance(spec.problem.objective(), CrossEntropy):
         raise SpecificationError(
             "/algorithm",

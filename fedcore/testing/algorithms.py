@@ -568,14 +568,11 @@ def _client_outputs(
     after(models.remember)
     kept = rule.remember(update.delta, update.shared, seen.x, seen)
     after(rule.remember)
-    scale = rule.step_size_scale(context.steps) * torch.ones_like(program.first(y))
-    after(rule.step_size_scale)
     return {
         "gradient": (gradient, rule.gradient),
         "direction": (direction, rule.direction),
         "step": (taken, models.taken),
         "the delta of training": (update.delta, models.remember),
-        "step_size_scale times a vector": (scale, rule.step_size_scale),
         **{f"memory {name!r}": (value, models.remember) for name, value in update.memory.items()},
         **{f"memory {name!r}": (value, rule.remember) for name, value in kept.items()},
         **{f"sent {name!r}": (value, rule.sends) for name, value in update.shared.items()},

@@ -23,11 +23,13 @@ TOLERANCE = 1e-9
 
 
 def engines_agree(make: Make, seed: int = 3) -> None:
-    """Engines that support the experiment, in float64, all end with the model of `reference`."""
+    """Engines that support the experiment, in float64, all end with the model of `reference`, with what its
+    clients keep, and with what it broadcasts.
+    """
     spec = make(execution={"engine": "reference", "precision": "float64"})
     algorithm, problem = spec.build(), Simulation(spec, seed).begin().flow.context.problem
     models = {
-        engine: _flat(finished(make(execution={"engine": engine, "precision": "float64"}), seed))
+        engine: _whole(finished(make(execution={"engine": engine, "precision": "float64"}), seed))
         for engine in ENGINE_INFO
         if supports(engine, algorithm, problem)
     }
@@ -194,6 +196,12 @@ def finished(spec: ExperimentSpec, seed: int) -> Simulation:
 
 def _flat(simulation: Simulation) -> Tensor:
     return torch.cat([parameter.flatten() for parameter in simulation.model().values()]).double()
+
+
+def _whole(simulation: Simulation) -> Tensor:
+    state = simulation.state
+    beside = [*state.table.state().values(), *state.server.shared.values()]
+    return torch.cat([_flat(simulation), *(tensor.flatten().double() for tensor in beside)])
 
 
 def changed_tensors(expected: bytes, found: bytes) -> list[str]:

@@ -199,6 +199,7 @@ def describe_exactness(spec: ExperimentSpec, played: RunCounts) -> str:
     }
     sent = {
         "all layers are taken to travel": models.by_layers,
+        "what clients report is left out": spec.build().reports(),
         "running statistics are left out": getattr(spec.problem.model, "batch_norm", None) == "average",
     }
     by_steps = {sizes: drawn[sizes] or (unknown and in_batches)}

@@ -20,9 +20,12 @@ PyTorch takes to score a sample (docs/performance.md).
 
 
 def count_gradients(algorithm: Algorithm, played: RunCounts) -> float:
-    """Gradients of mini-batches in a run; a full gradient counts as all batches of the client."""
+    """Gradients of mini-batches in a run; a full gradient counts as all batches of the client, a report as
+    a forward pass of them.
+    """
     full = algorithm.models.full_gradient or "full_gradient" in algorithm.rule.needs()
-    return played.steps * algorithm.gradients_per_step() + (played.batches if full else 0.0)
+    over_all = full + algorithm.reports() / 3
+    return played.steps * algorithm.gradients_per_step() + played.batches * over_all
 
 
 def weigh_gradient(spec: ExperimentSpec) -> float:

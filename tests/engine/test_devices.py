@@ -53,6 +53,7 @@ ALSO = {
         for kind in OBJECTIVES
     },
 }
+ALSO["fedproto"] |= ALSO["local"]
 """Min-norm points and projections are found on the host; personal parameters are counted; changes are divided
 by the models that clients trained, after they did; before the first round objectives are tried, and running
 statistics counted.

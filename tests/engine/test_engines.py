@@ -137,8 +137,7 @@ class Sign(Rule):
 class Normalised(Rule):
     """Steps of equal length, shorter for clients that take more of them."""
 
-    def step_size_scale(self, steps: Tensor) -> Tensor:
-        return torch.rsqrt(steps)
+    divides_step_size = True
 
     def direction(self, grad: Tensor, y: Tensor, context: ClientContext) -> Tensor:
         return grad / grad.norm(dim=-1, keepdim=True).clamp(min=1e-9)

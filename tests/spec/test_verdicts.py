@@ -41,8 +41,8 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
         # S2 scales the model: accepted where the algorithm says that it averages models.
         "/participation": (
             "fednova scaffold vrlsgd fedavgm fedexp fedadagrad fedadam fedyogi feddyn feddc fedsam mimelite"
-            " fedcm feddane fedbabu local fedaware fedmgda fedsplit fedlin fedsvrg qfedavg afl fedper"
-            " lg_fedavg fedrep ifca"
+            " fedcm feddane fedbabu local fedproto fedaware fedmgda fedsplit fedlin fedsvrg qfedavg afl"
+            " fedper lg_fedavg fedrep ifca"
             " scaffold+option_1 ifca+head"
         )
     },
@@ -60,15 +60,15 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
     },
     "asynchrony: fedbuff": {
         "/algorithm": (
-            "scaffold vrlsgd feddyn feddc mimelite fedcm feddane local fedaware fedsplit fedlin fedsvrg"
-            " qfedavg afl fedper"
+            "scaffold vrlsgd feddyn feddc mimelite fedcm feddane local fedproto fedaware fedsplit"
+            " fedlin fedsvrg qfedavg afl fedper"
             " lg_fedavg fedrep ditto apfl ifca fedavg+variance_reduction scaffold+option_1 ifca+head"
         )
     },
     "asynchrony: fedasync": {
         "/algorithm": (
             "fednova scaffold vrlsgd fedavgm fedexp fedadagrad fedadam fedyogi feddyn feddc mimelite fedcm"
-            " feddane local fedaware"
+            " feddane local fedproto fedaware"
             " fedmgda fedsplit fedlin fedsvrg qfedavg afl fedper lg_fedavg fedrep ditto apfl ifca"
             " fedavg+variance_reduction scaffold+option_1 ifca+head fedavg+server_lr"
         )
@@ -76,17 +76,21 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
     "asynchrony: fedat": {
         "/algorithm": (
             "scaffold vrlsgd fedavgm fedadagrad fedadam fedyogi feddyn feddc mimelite fedcm feddane"
-            " local fedaware fedmgda"
+            " local fedproto fedaware fedmgda"
             " fedsplit fedlin fedsvrg qfedavg afl fedper lg_fedavg fedrep ditto apfl ifca"
             " fedavg+variance_reduction scaffold+option_1 ifca+head fedavg+server_lr"
         )
+    },
+    **{
+        f"attack: {name}": {"/systems/attack": "fedproto"}
+        for name in ("sign_flipping", "gaussian_noise", "alie", "inner_product", "min_max", "min_sum")
     },
     **{f"downlink: {name}": {"/compression/downlink": "ifca+head"} for name in ("top_k", "natural", "sign")},
     **{f"downlink: {name}": {"/compression/downlink": f"{EXACT} ifca+head"} for name in ("rand_k", "qsgd")},
     "batch norm: average": {"/problem/model/batch_norm": "ifca ifca+head"},
     "batch norm: local": {
         "/problem/model/batch_norm": (
-            "fedper lg_fedavg fedrep fedbabu local ditto apfl per_fedavg pfedme ifca ifca+head"
+            "fedper lg_fedavg fedrep fedbabu local fedproto ditto apfl per_fedavg pfedme ifca ifca+head"
         )
     },
     **{

@@ -15,7 +15,7 @@ from fedcore.core import Algorithm, ClientUpdate
 from fedcore.engine.accelerated.streaming_sums import StreamingSums, run_on_threads
 from fedcore.engine.assignment import AggregatedUpdate, Ids, Job, Result
 from fedcore.engine.local_program import LocalProgram
-from fedcore.engine.local_solver import factors, has_offset, offsets
+from fedcore.engine.local_solver import factors, has_offset, offsets, step_size_scales
 from fedcore.problems import TrainingProblem
 from fedcore.problems.dense import LossName
 
@@ -121,9 +121,7 @@ class _Cohort:
         tasks["batches"] = [batch.__array_interface__["data"][0] for batch in batches]
         tasks["kinds"], tasks["width"] = np.array([batch.shape for batch in batches]).T
         tasks["steps"], tasks["sizes"] = assignment.steps[order], self._sizes.ctypes.data
-        tasks["pace"] = np.broadcast_to(
-            np.asarray(rule.step_size_scale(assignment.local.steps)).reshape(-1), len(order)
-        )[order]
+        tasks["pace"] = step_size_scales(rule, assignment.steps)[order]
         places = np.array([model.ctypes.data for model in models], np.uint64)
         tasks["x"] = np.broadcast_to(places, len(order))[order] if len(places) > 1 else places
         tasks["delta"] = self._only_delta

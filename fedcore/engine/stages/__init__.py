@@ -82,6 +82,7 @@ _AFTER: Sequence[tuple[str, Asked]] = (
     ("aggregate.Move", _always),
     ("beside.MoveShared", lambda _, built: bool(built.rule.shared) and not built.rule.sent),
     ("beside.MoveSharedBySent", lambda _, built: bool(built.rule.sent)),
+    ("report.Report", lambda _, built: built.reports()),
     ("beside.AverageStatistics", _averages_statistics),
     ("arrivals.MixStatistics", lambda spec, built: _mixes(spec, built) and _averages_statistics(spec, built)),
     ("remember.UpdateMemory", lambda _, built: bool(built.memory())),

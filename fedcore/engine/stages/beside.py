@@ -30,7 +30,7 @@ class MoveShared(RoundStage):
         if not len(cohort.clients):
             return state, flow
         shared = flow.context.algorithm.rule.move_shared(server.shared, sent, cohort, aggregate)
-        return replace(state, server=replace(server, shared=shared)), flow
+        return replace(state, server=replace(server, shared={**server.shared, **shared})), flow
 
 
 class MoveSharedBySent(MoveShared):
