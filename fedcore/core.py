@@ -555,11 +555,11 @@ class View:
 class Objective:
     """The loss of a mini-batch that clients descend in their local steps, of what the network computes.
 
-    Class attributes state what it needs: `reads`, `logits`, `others_train`, `couples_samples` and
-    `random_numbers`; the field `layer` names the layer whose input the features are. Measures, full gradients
-    and the training of personal models before they are evaluated have the loss of the problem. It is written
-    in operations of PyTorch for one client, and differentiated automatically, for one client or by
-    `torch.func.vmap` for several.
+    Class attributes state what it needs: `reads`, `logits`, `others_train`, `couples_samples`,
+    `random_numbers` and `shared`; the field `layer` names the layer whose input the features are. Measures,
+    full gradients, models that clients train beside the first, and the training of personal models before
+    they are evaluated have the loss of the problem. It is written in operations of PyTorch for one client,
+    and differentiated automatically, for one client or by `torch.func.vmap` for several.
     """
 
     assures: ClassVar[Assurances] = frozenset({Assurance.CHANGE_ALONE, Assurance.OWN_DATA})
@@ -897,10 +897,10 @@ class Algorithm:
         _check_known(f"{type(rule).__name__}.remembers", {rule.remembers}, Remembers)
         if self.objective is not None:
             _check_known(f"{type(self.objective).__name__}.reads", self.objective.reads, Reading)
-            if models.trained > 1 or models.full_gradient or "full_gradient" in rule.needs():
+            if models.full_gradient or "full_gradient" in rule.needs():
                 raise TypeError(
-                    f"{type(self.objective).__name__} is the loss of the model that is sent: clients train no"
-                    " other beside it, and full gradients are of the loss of the problem"
+                    f"{type(self.objective).__name__} is the loss of mini-batches, and full gradients are of"
+                    " the loss of the problem"
                 )
         _check_known(f"{type(rule).__name__}.needs()", rule.needs(), Need)
         _check_known(f"{type(self.aggregator).__name__}.needs()", self.aggregator.needs(), CohortNeed)

@@ -23,6 +23,7 @@ from fedcore.algorithms.fednova import FedNova as FedNova
 from fedcore.algorithms.fedntd import FedNtd as FedNtd
 from fedcore.algorithms.fedproto import FedProto as FedProto
 from fedcore.algorithms.fedprox import FedProx as FedProx
+from fedcore.algorithms.fedrod import FedRod as FedRod
 from fedcore.algorithms.fedsam import FedSam as FedSam
 from fedcore.algorithms.fedsplit import FedSplit as FedSplit
 from fedcore.algorithms.fedsvrg import FedSvrg as FedSvrg

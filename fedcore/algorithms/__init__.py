@@ -22,6 +22,7 @@ from fedcore.algorithms.fednova import FedNova
 from fedcore.algorithms.fedntd import FedNtd
 from fedcore.algorithms.fedproto import FedProto
 from fedcore.algorithms.fedprox import FedProx
+from fedcore.algorithms.fedrod import FedRod
 from fedcore.algorithms.fedsam import FedSam
 from fedcore.algorithms.fedsplit import FedSplit
 from fedcore.algorithms.fedsvrg import FedSvrg
@@ -67,6 +68,7 @@ ALGORITHMS = Family(
         FedProto,
         FedLc,
         FedRs,
+        FedRod,
         FedDecorr,
         FedAware,
         FedMgda,

@@ -79,14 +79,19 @@ class Step:
         return known[:, self.evaluation]
 
     def view(self, clients: int) -> Mapping[str, Tensor] | None:
-        """The view that the objective has of the first `clients`, [m, ...] each."""
-        seen = self.passes.view
+        """The view that the objective has of the first `clients`, [m, ...] each; None for models beside the
+        first, which descend the loss of the problem.
+        """
+        seen = self._seen()
         return seen and {name: rows[:clients] for name, rows in seen.items()}
 
     def view_of_one(self) -> Mapping[str, Tensor] | None:
-        """The view that the objective has of the first client, [...] each."""
-        seen = self.passes.view
+        """The view that the objective has of the first client, [...] each; None as above."""
+        seen = self._seen()
         return seen and {name: rows[0] for name, rows in seen.items()}
+
+    def _seen(self) -> Mapping[str, Tensor] | None:
+        return None if 0 < self.evaluation < self.passes.statistics.shape[1] else self.passes.view
 
     def uniform(self, samples: int, numbers: int, clients: int, purpose: str = DROPOUT) -> Tensor:
         """Uniform numbers [m, B, T] for B `samples` of each of the first m `clients`, T `numbers`

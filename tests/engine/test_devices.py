@@ -54,6 +54,7 @@ ALSO = {
     },
 }
 ALSO["fedproto"] |= ALSO["local"]
+ALSO["fedrod"] |= {"algorithms/personal_layers.py"}
 """Min-norm points and projections are found on the host; personal parameters are counted; changes are divided
 by the models that clients trained, after they did; before the first round objectives are tried, and running
 statistics counted.

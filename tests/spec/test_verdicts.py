@@ -60,7 +60,7 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
     },
     "asynchrony: fedbuff": {
         "/algorithm": (
-            "scaffold vrlsgd feddyn feddc mimelite fedcm feddane local fedproto fedaware fedsplit"
+            "scaffold vrlsgd feddyn feddc mimelite fedcm feddane local fedproto fedrod fedaware fedsplit"
             " fedlin fedsvrg qfedavg afl fedper"
             " lg_fedavg fedrep ditto apfl ifca fedavg+variance_reduction scaffold+option_1 ifca+head"
         )
@@ -68,7 +68,7 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
     "asynchrony: fedasync": {
         "/algorithm": (
             "fednova scaffold vrlsgd fedavgm fedexp fedadagrad fedadam fedyogi feddyn feddc mimelite fedcm"
-            " feddane local fedproto fedaware"
+            " feddane local fedproto fedrod fedaware"
             " fedmgda fedsplit fedlin fedsvrg qfedavg afl fedper lg_fedavg fedrep ditto apfl ifca"
             " fedavg+variance_reduction scaffold+option_1 ifca+head fedavg+server_lr"
         )
@@ -76,7 +76,7 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
     "asynchrony: fedat": {
         "/algorithm": (
             "scaffold vrlsgd fedavgm fedadagrad fedadam fedyogi feddyn feddc mimelite fedcm feddane"
-            " local fedproto fedaware fedmgda"
+            " local fedproto fedrod fedaware fedmgda"
             " fedsplit fedlin fedsvrg qfedavg afl fedper lg_fedavg fedrep ditto apfl ifca"
             " fedavg+variance_reduction scaffold+option_1 ifca+head fedavg+server_lr"
         )
@@ -90,7 +90,8 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
     "batch norm: average": {"/problem/model/batch_norm": "ifca ifca+head"},
     "batch norm: local": {
         "/problem/model/batch_norm": (
-            "fedper lg_fedavg fedrep fedbabu local fedproto ditto apfl per_fedavg pfedme ifca ifca+head"
+            "fedper lg_fedavg fedrep fedbabu local fedproto fedrod ditto apfl per_fedavg pfedme ifca"
+            " ifca+head"
         )
     },
     **{
