@@ -41,7 +41,6 @@ PAPERS = {
     "fednova": "FedNova (Wang et al., NeurIPS 2020)",
     "fedprox": "FedProx (Li et al., MLSys 2020)",
     "power": "Power-of-choice (Cho et al., AISTATS 2022)",
-    "tpe": "TPE (Bergstra et al., NIPS 2011)",
 }
 """Titles of the pages, by the beginning of the names of their sheets."""
 

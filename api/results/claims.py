@@ -11,12 +11,10 @@ from fedcore.platform.store import experiments
 from fedcore.platform.store.tables import ExperimentRecord
 from fedcore.presets import PresetSpec
 from fedcore.presets.claims import (
-    BEST_SO_FAR,
     ClaimComparison,
     ClaimVerdict,
     Sides,
     Trajectory,
-    best_so_far,
     judge,
     read,
 )
@@ -84,9 +82,6 @@ def _trajectories(rows: ResultRows, metrics: Sequence[str]) -> Trajectories:
                 metric: _trajectory(curves.rounds, curves.listed(metric), diverged=diverged)
                 for metric in metrics
             }
-    search = rows.experiment.spec.get("search") or {}
-    if search.get("kind") == "study":
-        return best_so_far(found, metrics, search["seed"])
     names = {run.arm: run.arm_name for run in rows.runs}
     return {names[arm]: by_seed for arm, by_seed in found.items()}
 
@@ -123,8 +118,7 @@ def words(comparison: ClaimComparison) -> str:
     """Return a comparison as a sentence."""
     what = f"{comparison.statistic.replace('_', ' ')} {comparison.metric.replace('_', ' ')}"
     if comparison.target is not None:
-        counted = "trials" if comparison.arm == BEST_SO_FAR else "rounds"
-        what = f"{counted} to {comparison.metric.replace('_', ' ')} {comparison.target:g}"
+        what = f"rounds to {comparison.metric.replace('_', ' ')} {comparison.target:g}"
     factor = "" if comparison.factor == 1 else f"{comparison.factor:g} times "
     within = "" if comparison.tolerance is None else f", to {comparison.tolerance:g} of it"
     other = f"that of [{comparison.than}]" if isinstance(comparison.than, str) else f"{comparison.than:g}"

@@ -79,8 +79,6 @@ _PLAIN: Mapping[str, Callable[[str, Sequence[float]], float]] = {
 
 
 Relation = Literal["below", "above", "near"]
-BEST_SO_FAR = "best so far"
-"""Name of the only arm of a study in claims, whose rounds are its trials."""
 Rows = Mapping[str, Mapping[int, Mapping[str, Trajectory]]]
 """Results by arm, seed and metric."""
 
@@ -95,7 +93,7 @@ class ClaimComparison(Block):
     target: Finite | None = None
     """The value that `rounds_to` has to reach."""
     arm: str
-    """The arm of which it is said; of a study, `best so far`, whose rounds are its trials."""
+    """The arm of which it is said."""
     relation: Relation
     """How it stands to the other side."""
     than: str | Finite
@@ -164,27 +162,6 @@ class ClaimVerdict(NamedTuple):
     outcome: ClaimOutcome | None
     """None while an arm of it has no results."""
     sides: tuple[Sides, ...]
-
-
-def best_so_far(
-    trials: Mapping[int, Mapping[int, Mapping[str, Trajectory]]], metrics: Sequence[str], seed: int
-) -> Rows:
-    """The rows of a study, for claims about its progress: one arm, `BEST_SO_FAR`, with the seed of
-    the sampler.
-
-    Its curve of a metric has a point for each trial, counted from 1: the best of the trials so far,
-    by the mean of their final values over their seeds.
-    """
-    curves: dict[str, Trajectory] = {}
-    for metric in metrics:
-        better = better_of(metric) or min
-        best, values = worst_of(metric), []
-        for _, by_seed in sorted(trials.items()):
-            found = [read("final", metric, one[metric]) for one in by_seed.values()]
-            best = better(best, sum(found) / len(found))
-            values.append(best)
-        curves[metric] = Trajectory([trial + 1 for trial in sorted(trials)], values, diverged=False)
-    return {BEST_SO_FAR: {seed: curves}}
 
 
 def judge(claim: PublishedClaim, rows: Rows) -> ClaimVerdict:

@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fedcore.presets.claims import (
-    BEST_SO_FAR,
     ClaimComparison,
     PublishedClaim,
     Statistic,
     Trajectory,
-    best_so_far,
     judge,
     read,
 )
@@ -260,19 +258,3 @@ def test_a_claim_is_decided_by_its_weakest_comparison_and_not_judged_without_res
 def test_a_comparison_says_all_that_it_needs(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="goes with"):
         claim(**wrong)
-
-
-def test_the_progress_of_a_study_is_the_best_mean_over_seeds_so_far() -> None:
-    """Four trials with two seeds: means 3, infinite, 1 and 2, so that 2 is reached with the third."""
-    finals = [(2.0, 4.0), (1.0, None), (1.5, 0.5), (2.0, 2.0)]
-    trials = {
-        trial: {
-            seed: {"test_loss": Trajectory([9], [value or 0.0], diverged=value is None)}
-            for seed, value in enumerate(pair)
-        }
-        for trial, pair in enumerate(finals)
-    }
-    rows = best_so_far(trials, ["test_loss"], seed=7)
-    curve = rows[BEST_SO_FAR][7]["test_loss"]
-    assert (curve.rounds, curve.values) == ([1, 2, 3, 4], [3.0, 3.0, 1.0, 1.0])
-    assert read("rounds_to", "test_loss", curve, 2.0) == 3

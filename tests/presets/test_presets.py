@@ -11,8 +11,7 @@ import pytest
 from bench.records import read_records
 from fedcore import ExperimentSpec, presets, run
 from fedcore.presets import PresetSpec, override
-from fedcore.presets.claims import PublishedClaim, Rows, Trajectory, best_so_far, judge, read
-from fedcore.spec.search import Study
+from fedcore.presets.claims import PublishedClaim, Rows, Trajectory, judge, read
 from fedcore.statistics.inequalities import ClaimOutcome
 from tests.presets.test_records import FOLDER
 
@@ -43,7 +42,6 @@ QUICK = (
     "privacy-mechanisms",
     "robust-backdoor",
     "power-of-choice-small",
-    "tpe-against-grid-seed-0",
 )
 GENERATED = {"least_squares", "quadratic", "synthetic"}
 """Kinds of data that every machine has."""
@@ -122,8 +120,6 @@ def played(spec: ExperimentSpec) -> Rows:
             [round for round, _ in points], [value for _, value in points], (arm, seed) in diverged
         )
         rows[arm][seed][metric] = curve
-    if isinstance(spec.search, Study):
-        return best_so_far(rows, [spec.search.metric], spec.search.seed)
     return {arm.name: rows[arm.index] for arm in spec.arms() if arm.index in rows}
 
 
