@@ -7,7 +7,7 @@ import mmap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -161,6 +161,8 @@ class UndividedDataset:
     """
     mapped: NDArray[Any] | None = None
     """Array in a mapped file that features are views of, if any."""
+    reserved: Ids | None = None
+    """[v] training samples that are not divided over clients (default: none)."""
 
     def to(self, device: str, dtype: torch.dtype) -> UndividedDataset:
         """A copy on `device`, real numbers in `dtype`."""
@@ -205,6 +207,35 @@ def owners_of(keys: Ids, chosen: Ids) -> Ids:
     return np.where(chosen[order[nearest]] == keys, order[nearest], -1)
 
 
+HeldOutPart = Literal["validation", "test"]
+"""Samples that are not trained on."""
+HELD_OUT: tuple[HeldOutPart, ...] = ("validation", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """Samples that are evaluated and not trained on."""
+
+    samples: Samples
+    rows: Tensor | None
+    """[m] those of `samples`; None: all."""
+    owners: Ids | None
+    """[m] client of each, -1 for none; None if they belong to no client."""
+
+    def __len__(self) -> int:
+        return len(self.samples if self.rows is None else self.rows)
+
+    def take(self, places: Tensor) -> Samples:
+        """A copy of those at `places` [k], counted from 0."""
+        return self.samples.take(places if self.rows is None else self.rows[places])
+
+    def batches(self, length: int, which: slice = ALL) -> Iterator[Samples]:
+        """The samples in order, at most `length` at a time. `which` of these batches are wanted."""
+        if self.rows is None:
+            return self.samples.batches(length, which)
+        return (self.samples.take(rows) for rows in torch.split(self.rows, length)[which])
+
+
 @dataclass(frozen=True)
 class FederatedData:
     """A data set divided over clients; the samples themselves may be shared with other
@@ -218,6 +249,10 @@ class FederatedData:
     """[N + 1]: client i holds the samples order[offsets[i] : offsets[i + 1]]."""
     owners: Ids | None = None
     """[m] client of each test sample, -1 for none; None if test samples belong to no client."""
+    validation: Tensor | None = None
+    """[v] training samples that no client trains on, since they are for validation (default: none)."""
+    validation_owners: Ids | None = None
+    """[v] client of each of them; None if they belong to no client."""
 
     @property
     def sizes(self) -> Ids:
@@ -226,7 +261,9 @@ class FederatedData:
 
     def to(self, device: str, dtype: torch.dtype) -> FederatedData:
         """A copy on `device`, real numbers in `dtype`."""
-        return replace(self, dataset=self.dataset.to(device, dtype), order=self.order.to(device))
+        validation = None if self.validation is None else self.validation.to(device)
+        dataset, order = self.dataset.to(device, dtype), self.order.to(device)
+        return replace(self, dataset=dataset, order=order, validation=validation)
 
     def numbers(self) -> FederatedData:
         """The data with the numbers that their bytes stand for."""
@@ -269,6 +306,13 @@ class FederatedData:
             return train.batches(length, which)
         # As they lie in memory: gathered so, they take half the time.
         return (train.take(rows) for rows in torch.split(self._ascending, length)[which])
+
+    def held_out(self, part: HeldOutPart) -> HeldOut:
+        """The samples for validation, or the test samples; there may be none."""
+        if part == "test":
+            return HeldOut(self.dataset.test, None, self.owners)
+        rows = self.order[:0] if self.validation is None else self.validation
+        return HeldOut(self.dataset.train, rows, self.validation_owners)
 
     @cached_property
     def _ascending(self) -> Tensor:
@@ -537,20 +581,33 @@ def _joined(first: Tensor, second: Tensor) -> Tensor | None:
     return None
 
 
+def draw_parts(
+    parts: Sequence[Ids], counts: Sequence[int], seed: int, purpose: str
+) -> tuple[list[Ids], list[Ids]]:
+    """Draw counts[i] of client i's samples parts[i] at random; returns those that are left, and those
+    that are drawn.
+    """
+    shuffled = [generator(seed, purpose, client=client).permutation(part) for client, part in enumerate(parts)]
+    cuts = [len(part) - count for part, count in zip(shuffled, counts, strict=True)]
+    pairs = list(zip(shuffled, cuts, strict=True))
+    return [part[:cut] for part, cut in pairs], [part[cut:] for part, cut in pairs]
+
+
 def hold_out(dataset: UndividedDataset, parts: Sequence[Ids], share: float, seed: int) -> FederatedData:
     """Give client i the samples parts[i] but for about a `share` of them, drawn at random, which
     are tested on.
     """
-    shuffled = [
-        generator(seed, "hold out", client=client).permutation(part) for client, part in enumerate(parts)
-    ]
     # As FedProx's code: floor(0.9 n) samples are for training; one at least.
-    cuts = [max(1, len(part) - ceil_share(share, len(part))) for part in parts]
-    rows = np.concatenate([part[cut:] for part, cut in zip(shuffled, cuts, strict=True)])
-    test = dataset.train.select(torch.from_numpy(rows).to(dataset.train.labels.device))
-    owners = np.repeat(
-        np.arange(len(parts)), [len(part) - cut for part, cut in zip(shuffled, cuts, strict=True)]
-    )
-    return divide(
-        replace(dataset, test=test), [part[:cut] for part, cut in zip(shuffled, cuts, strict=True)], owners
-    )
+    counts = [min(ceil_share(share, len(part)), len(part) - 1) for part in parts]
+    kept, held = draw_parts(parts, counts, seed, "hold out")
+    rows = torch.from_numpy(np.concatenate(held)).to(dataset.train.labels.device)
+    owners = np.repeat(np.arange(len(parts)), counts)
+    return divide(replace(dataset, test=dataset.train.select(rows)), kept, owners)
+
+
+def with_validation(data: FederatedData, rows: Ids, owners: Ids | None = None) -> FederatedData:
+    """The data with the training samples `rows` [v], which no client holds, for validation; `owners` [v]
+    are their clients.
+    """
+    validation = torch.from_numpy(rows).to(data.order.device)
+    return replace(data, validation=validation, validation_owners=owners)

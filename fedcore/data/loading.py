@@ -22,6 +22,7 @@ from fedcore.data.federated import (
 )
 from fedcore.data.partition import Partition
 from fedcore.data.uploaded import DatasetStorage
+from fedcore.data.validation import Validation
 
 if TYPE_CHECKING:
     from fedcore.spec.problem import Problem as ProblemSpec
@@ -39,9 +40,10 @@ def federate(
     data_dir: Path,
     storage: DatasetStorage,
     weights_dir: Path | None = None,
+    validation: Validation | None = None,
 ) -> FederatedData:
-    """The data of a run by client, on `device` and in `dtype`; uploaded data come from `storage`, uploaded
-    tokenizers from `weights_dir`.
+    """The data of a run by client, on `device` and in `dtype`, without those for `validation`; uploaded
+    data come from `storage`, uploaded tokenizers from `weights_dir`.
 
     Raises DataUnavailableError if the data set is not under `data_dir`, SpecificationError if it
     cannot be divided.
@@ -52,12 +54,8 @@ def federate(
     # The folder belongs to one experiment: other data sets are shared between experiments.
     files = weights_dir if getattr(spec.dataset, "tokenizer", None) else None
     dataset = _loaded(block, device, dtype, data_dir, storage, files, numbers=numbers)
-    if isinstance(dataset, FederatedData):
-        if spec.partition is None:
-            return dataset
-        dataset = dataset.dataset
-    assert spec.partition is not None
-    return _divided(CacheKey(dataset, id(dataset)), _block(spec.partition), seed)
+    partition = None if spec.partition is None else _block(spec.partition)
+    return _divided(CacheKey(dataset, id(dataset)), partition, validation, seed)
 
 
 def _block(block: B) -> CacheKey[B]:
@@ -107,5 +105,18 @@ def varied(data: UndividedDataset, spec: DatasetSpec) -> UndividedDataset:
 
 # Arms that differ in anything else are divided alike, seed by seed.
 @lru_cache(maxsize=_CACHED_DIVISIONS)
-def _divided(whole: CacheKey[UndividedDataset], spec: CacheKey[Partition], seed: int) -> FederatedData:
-    return spec.value.divide(whole.value, seed)
+def _divided(
+    whole: CacheKey[UndividedDataset | FederatedData],
+    spec: CacheKey[Partition] | None,
+    validation: Validation | None,
+    seed: int,
+) -> FederatedData:
+    data, partition = whole.value, None if spec is None else spec.value
+    if partition is not None and isinstance(data, FederatedData):
+        data = data.dataset
+    if validation is not None:
+        return validation.divide(data, partition, seed)
+    if isinstance(data, FederatedData):
+        return data
+    assert partition is not None
+    return partition.divide(data, seed)

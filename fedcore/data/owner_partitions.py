@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from fedcore.data.partition import Partition, partition
+from fedcore.data.partition import Partition, assign
 from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule, np, random
 
@@ -37,8 +37,7 @@ class ByKeyPartition(Partition):
     def divide(self, dataset: UndividedDataset, seed: int) -> FederatedData:
         """Divide `dataset` over the clients, with the test samples of their owners."""
         assert dataset.keys is not None
-        keys = dataset.keys.train
-        parts = partition(self, dataset.train.labels.numpy(force=True), seed, keys)
+        keys, parts = dataset.keys.train, assign(self, dataset, seed)
         chosen = np.array([keys[part[0]] for part in parts])
         tested = federated.with_tests_of(dataset, chosen)
         assert tested.keys is not None
@@ -83,7 +82,7 @@ class DomainPartition(Partition):
         """Divide training and test samples of each domain over its clients."""
         assert dataset.keys is not None
         keys, own = dataset.keys.train, self.own_seed(seed)
-        parts = partition(self, dataset.train.labels.numpy(force=True), seed, keys)
+        parts = assign(self, dataset, seed)
         domains = np.array([keys[part[0]] for part in parts])
         tested = federated.with_tests_of(dataset, domains)
         assert tested.keys is not None

@@ -129,7 +129,7 @@ class Partition(Declaring, Block):
 
         Raises SpecificationError if the data cannot be divided as specified.
         """
-        parts = partition(self, _labels(dataset), seed, None if dataset.keys is None else dataset.keys.train)
+        parts = assign(self, dataset, seed)
         return federated.divide(self.see(dataset, parts, seed), parts)
 
     def see(self, dataset: UndividedDataset, parts: list[Ids], seed: int) -> UndividedDataset:
@@ -167,7 +167,7 @@ class HoldOutPartition(Partition):
         if self.hold_out is None:
             return super().divide(dataset, seed)
         together = federated.merge_splits(dataset)
-        parts = partition(self, _labels(together), seed)
+        parts = assign(self, together, seed)
         seen = self.see(together, parts, seed)
         return federated.hold_out(seen, parts, self.hold_out, self.own_seed(seed))
 
@@ -177,8 +177,14 @@ def even(samples: int, clients: int) -> Ids:
     return samples // clients + (np.arange(clients) < samples % clients)
 
 
-def _labels(dataset: UndividedDataset) -> Ids:
-    return dataset.train.labels.numpy(force=True)
+def assign(spec: Partition, dataset: UndividedDataset, seed: int) -> list[Ids]:
+    """The training samples of each client, of those that are not reserved; see `partition`."""
+    labels = dataset.train.labels.numpy(force=True)
+    keys = None if dataset.keys is None else dataset.keys.train
+    if dataset.reserved is None:
+        return partition(spec, labels, seed, keys)
+    rows = np.delete(np.arange(len(labels)), dataset.reserved)
+    return [rows[part] for part in partition(spec, labels[rows], seed, None if keys is None else keys[rows])]
 
 
 def partition(spec: Partition, labels: Ids, seed: int, keys: Ids | None = None) -> list[Ids]:

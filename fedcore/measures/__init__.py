@@ -12,7 +12,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from fedcore.families import Family
-from fedcore.measures.base import Evaluated, Measured, MeasureInfo, MeasureSpec, describe_share
+from fedcore.measures.base import (
+    Evaluated,
+    HeldOutSamples,
+    Measured,
+    MeasureInfo,
+    MeasureSpec,
+    describe_share,
+)
 from fedcore.measures.contribution import Contribution, MinNorm, surrogate_weights
 from fedcore.measures.device_use import DeviceUse
 from fedcore.measures.dissimilarity import Dissimilarity
@@ -30,6 +37,30 @@ if TYPE_CHECKING:
     from fedcore.systems.attacks import Attackers
 
 
+def _on_held_out(samples: HeldOutSamples, words: str) -> tuple[MeasureInfo, ...]:
+    """The measures of a model on samples that are not trained on."""
+    return (
+        MeasureInfo(
+            f"{samples}_loss", f"mean loss over the {words}", better="min", needs="tests", samples=samples
+        ),
+        describe_share(
+            f"{samples}_accuracy",
+            f"share of the {words} classified right, of sequences the share of the labels",
+            "max",
+            "classes",
+            samples,
+        ),
+        MeasureInfo(
+            f"{samples}_perplexity",
+            f"of language models, exp of the mean cross-entropy of all labels in the {words}",
+            better="min",
+            needs="sequences",
+            samples=samples,
+            least=0.0,
+        ),
+    )
+
+
 class Losses(MeasureSpec):
     """Losses and accuracy of a model, which its problem evaluates."""
 
@@ -38,20 +69,8 @@ class Losses(MeasureSpec):
         MeasureInfo(
             "train_loss", "f, the p-weighted mean of all clients' training losses", "the run diverged", "min"
         ),
-        MeasureInfo("test_loss", "mean loss over the test samples", better="min", needs="tests"),
-        describe_share(
-            "test_accuracy",
-            "share of the test samples classified right, of sequences the share of the labels",
-            "max",
-            "classes",
-        ),
-        MeasureInfo(
-            "test_perplexity",
-            "of language models, exp of the mean cross-entropy of all labels in the test samples",
-            better="min",
-            needs="sequences",
-            least=0.0,
-        ),
+        *_on_held_out("test", "test samples"),
+        *_on_held_out("validation", "samples of `evaluation.validation`"),
     )
 
     kind: Literal["losses"] = "losses"
@@ -75,6 +94,8 @@ MEASURES: Mapping[str, MeasureInfo] = {
     measure.name: measure for group in GROUPS for measure in group.measures()
 }
 """Built-in measures by name."""
+OF_VALIDATION = tuple(name for name, measure in MEASURES.items() if measure.samples == "validation")
+"""Measures of the samples of `evaluation.validation`."""
 _BUILT_IN = tuple(group() for group in GROUPS)
 """Their objects, which have no parameters: made once, since rounds ask for them."""
 EXTENSIONS = Family("measures", MeasureSpec, ())

@@ -23,9 +23,12 @@ Measured = dict[str, float | list[float]]
 """Values by name; an undefined value is inf or NaN."""
 
 Needs = Literal["tests", "classes", "own_tests", "sequences", "attack", "devices", "asynchrony"]
-"""Test samples, test samples with classes, test samples with classes that belong to clients, or test
-samples with a label per symbol, which exact problems do not have; or a block of the specification.
+"""Samples that are not trained on, such samples with classes, test samples with classes that belong to
+clients, or such samples with a label per symbol, which exact problems do not have; or a block of the
+specification.
 """
+HeldOutSamples = Literal["validation", "test"]
+"""The samples of `evaluation.validation`, or the test samples."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class MeasureInfo:
     """Direction; None if neither lower nor higher is better."""
     needs: Needs | None = None
     """Requirement; None if every run has the measure."""
+    samples: HeldOutSamples | None = None
+    """The samples that it is taken on, if they are not trained on."""
     least: float = -inf
     most: float = inf
     """The range of its values."""
@@ -50,9 +55,11 @@ class MeasureInfo:
     """True for the algorithms whose rounds have the measure."""
 
 
-def describe_share(name: str, meaning: str, better: Mode, needs: Needs) -> MeasureInfo:
-    """The description of a measure from 0 to 1, such as an accuracy."""
-    return MeasureInfo(name, meaning, better=better, needs=needs, least=0.0, most=1.0)
+def describe_share(
+    name: str, meaning: str, better: Mode, needs: Needs, samples: HeldOutSamples | None = "test"
+) -> MeasureInfo:
+    """The description of a measure from 0 to 1, such as an accuracy on test samples."""
+    return MeasureInfo(name, meaning, better=better, needs=needs, samples=samples, least=0.0, most=1.0)
 
 
 class Evaluated(NamedTuple):

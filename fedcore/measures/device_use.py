@@ -34,6 +34,7 @@ class DeviceUse(MeasureSpec):
             " `asynchrony`: time in which clients wait for the slowest, or too few can be started",
             "min",
             "devices",
+            samples=None,
         ),
     )
 

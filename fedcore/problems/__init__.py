@@ -11,6 +11,7 @@ from fedcore.core import Objective
 from fedcore.data.exact import LeastSquares, Quadratic
 from fedcore.data.loading import federate
 from fedcore.data.uploaded import DatasetStorage, local_dataset_storage
+from fedcore.data.validation import Validation
 from fedcore.errors import SpecificationError
 from fedcore.models.examination import ExpectedScores, scores_of
 from fedcore.models.layers import build_module, constants_digest, in_evaluation, share_constants
@@ -50,9 +51,10 @@ def load_problem(  # noqa: PLR0913 - where data and weights come from differs be
     storage: DatasetStorage | None = None,
     weights_dir: Path | None = None,
     objective: Objective | None = None,
+    validation: Validation | None = None,
 ) -> TrainingProblem:
     """Load the problem of a run, its data on `device` in `dtype`, its gradients in bfloat16 with
-    `autocast`. Clients descend the `objective` (default: its loss).
+    `autocast`. Clients descend the `objective` (default: its loss), without the samples for `validation`.
 
     Users' own data come from `storage` and uploaded files of pretrained networks from `weights_dir`, the
     others from folders of `data_dir`.
@@ -66,9 +68,8 @@ def load_problem(  # noqa: PLR0913 - where data and weights come from differs be
         return load_least_squares(spec.dataset, device, dtype)
     assert spec.model is not None
     shape = spec.dataset.shape()
-    data = federate(
-        spec, seed, device, dtype, data_dir, storage or local_dataset_storage(data_dir), weights_dir
-    )
+    storage = storage or local_dataset_storage(data_dir)
+    data = federate(spec, seed, device, dtype, data_dir, storage, weights_dir, validation)
     vectors = data.dataset.vectors
     build = partial(
         build_module, spec.model, shape.features, shape.outputs, seed, vectors, data_dir, weights_dir

@@ -21,7 +21,7 @@ from torch.func import grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedcore.core import Objective, Outputs, Vectors, View
-from fedcore.data.federated import FederatedData, Samples
+from fedcore.data.federated import HELD_OUT, FederatedData, HeldOut, Samples
 from fedcore.errors import SpecificationError
 from fedcore.models.base import BatchNormPolicy
 from fedcore.models.batch_norm import private_parameters, trained_norms
@@ -42,7 +42,7 @@ from fedcore.problems.objective import (
     statistics_of,
 )
 from fedcore.problems.passes import DROPOUT, OBJECTIVE, ForwardPasses, PassKey, Step
-from fedcore.problems.supervised import SupervisedProblem, sample_bytes, sequence_values
+from fedcore.problems.supervised import SupervisedProblem, means_of, sample_bytes
 
 STATISTICS = "batch-norm statistics"
 PRIVATE = "batch-norm parameters"
@@ -592,10 +592,12 @@ class NetworkProblem(SupervisedProblem):
             take = self.data.dataset.train.take
             losses = [self._mean_loss(theta, client, take(self.scored.rows(client))) for client in clients]
             values["train_loss"] = float((sizes / sizes.sum())[clients] @ losses)
-        owners = self.data.owners
-        if owners is not None and (owners >= 0).any():
-            tested = [name for name in values if name.startswith("test_")]
-            values |= self._tested(theta, owners, tested, averaged)
+        for part in HELD_OUT:
+            held = self.data.held_out(part)
+            names = [name.removeprefix(f"{part}_") for name in values if name.startswith(f"{part}_")]
+            if names and held.owners is not None and (held.owners >= 0).any():
+                means = self._means_by_owner(theta, held, held.owners, averaged)
+                values |= {f"{part}_{name}": means[name] for name in names}
         return values
 
     def accuracy(self, theta: Tensor, samples: Samples) -> float:
@@ -616,26 +618,23 @@ class NetworkProblem(SupervisedProblem):
         penalty = 0.5 * self._l2 * float(theta.square().sum() + private.square().sum())
         return penalty + self._means(theta, held, automatic=self._of_client(self._fast, client))[0]
 
-    def _tested(self, theta: Tensor, owners: Ids, names: Collection[str], averaged: NetworkProblem) -> Values:
-        """Means over the test samples, each scored with what its owner has of its own; without owner,
-        by `averaged`.
+    def _means_by_owner(
+        self, theta: Tensor, held: HeldOut, owners: Ids, averaged: NetworkProblem
+    ) -> dict[str, float]:
+        """Means over samples, each scored with what its owner has of its own; without owner, by
+        `averaged`.
         """
-        test = self.data.dataset.test
-        sums = torch.zeros(5 if test.labels.dim() > 1 else 3, dtype=torch.float64)
+        of_sequences = self.data.dataset.train.labels.dim() > 1
+        sums = torch.zeros(5 if of_sequences else 3, dtype=torch.float64)
         for client in np.unique(owners).tolist():
             rows = torch.from_numpy(np.flatnonzero(owners == client)).to(self.data.order.device)
             scorer = averaged._fast if client < 0 else self._of_client(self._fast, client)
-            own = test.take(rows).batches(self.capacity)
-            if test.labels.dim() > 1:
+            own = held.take(rows).batches(self.capacity)
+            if of_sequences:
                 sums += torch.stack([self._score_sequences(theta, part, scorer) for part in own]).sum(0)
             else:
-                sums += self._scores(theta, own, accuracy="test_accuracy" in names, automatic=scorer).sum(0)
-        if test.labels.dim() > 1:
-            values = sequence_values(sums.tolist())
-        else:
-            loss, correct, count = sums.tolist()
-            values = {"test_loss": loss / count, "test_accuracy": correct / count}
-        return {name: values[name] for name in names}
+                sums += self._scores(theta, own, accuracy=True, automatic=scorer).sum(0)
+        return means_of(sums.tolist())
 
     @torch.no_grad()
     def client_accuracies(self, theta: Tensor) -> NDArray[np.float64] | None:

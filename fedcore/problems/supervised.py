@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
-from fedcore.data.federated import FederatedData, Samples
+from fedcore.data.federated import HELD_OUT, FederatedData, HeldOutPart, Samples
 from fedcore.data.plan import PADDING
 from fedcore.errors import SpecificationError
 from fedcore.models.flat import Layout
@@ -56,8 +56,6 @@ from fedcore.spec.evaluation import SAMPLE_SIZE
 
 EVALUATION = "evaluation"
 """Purpose of randomness."""
-SEQUENCE_MEASURES = ("test_loss", "test_accuracy", "test_perplexity")
-"""Measures of labels [n, T]."""
 LSTM_KEEPS = 6
 """Times its outputs that a layer of an LSTM keeps: four gates, the cell and the output of every
 step.
@@ -92,8 +90,8 @@ def _kept(layer: nn.Module, output: Any) -> int:
 class Scoring(NamedTuple):
     """Batches of samples on which a model is to be scored."""
 
-    part: Literal["train", "test"]
-    """The samples of train_loss, or the test data."""
+    part: Literal["train", "validation", "test"]
+    """The samples of train_loss, those for validation, or the test data."""
     accuracy: bool
     """False if only losses are wanted."""
     length: int
@@ -425,32 +423,32 @@ class SupervisedProblem:
 
     @torch.inference_mode()
     def evaluate(self, theta: Tensor, measures: Collection[str]) -> Values:
-        """train_loss f(theta), test_loss, test_accuracy, and for sequences test_perplexity."""
+        """train_loss f(theta); loss, accuracy and, of sequences, perplexity of the test samples and of those
+        for validation.
+        """
         values: Values = {}
         if "train_loss" in measures:
             losses, _, count = self._totals(theta, "train", len(self.scored.order), accuracy=False)
             values["train_loss"] = losses / count + 0.5 * self._l2 * float(theta.square().sum())
-        test = self.data.dataset.test
-        if test.labels.dim() > 1:
-            return values | self._evaluate_sequences(theta, test, measures)
-        # Real labels are never met exactly, so their accuracy means nothing.
-        meaningful = ("test_loss",) if test.labels.is_floating_point() else ("test_loss", "test_accuracy")
-        wanted = [name for name in meaningful if name in measures]
-        if len(test) and wanted:
-            loss, correct, count = self._totals(theta, "test", len(test), accuracy="test_accuracy" in wanted)
-            means = {"test_loss": loss / count, "test_accuracy": correct / count}
-            values |= {name: means[name] for name in wanted}
+        for part in HELD_OUT:
+            wanted = [name for name in self._meaningful if f"{part}_{name}" in measures]
+            count = len(self.data.held_out(part))
+            if count and wanted:
+                means = means_of(self._totals(theta, part, count, accuracy="accuracy" in wanted))
+                values |= {f"{part}_{name}": means[name] for name in wanted}
         return values
 
-    def _evaluate_sequences(self, theta: Tensor, test: Samples, measures: Collection[str]) -> Values:
-        """Measures of `test` with labels [n, T]: accuracy and perplexity count each label once."""
-        if not len(test) or not any(name in measures for name in SEQUENCE_MEASURES):
-            return {}
-        values = sequence_values(self._totals(theta, "test", len(test), accuracy=True))
-        return {name: value for name, value in values.items() if name in measures}
+    @property
+    def _meaningful(self) -> tuple[str, ...]:
+        """Measures of samples that are not trained on."""
+        labels = self.data.dataset.train.labels
+        if labels.dim() > 1:
+            return "loss", "accuracy", "perplexity"
+        # Real labels are never met exactly, so their accuracy means nothing.
+        return ("loss",) if labels.is_floating_point() else ("loss", "accuracy")
 
     def _totals(
-        self, theta: Tensor, part: Literal["train", "test"], samples: int, *, accuracy: bool
+        self, theta: Tensor, part: Literal["train", HeldOutPart], samples: int, *, accuracy: bool
     ) -> list[float]:
         """The sums of `score` over all `samples` of a part."""
         batches = len(range(0, max(1, samples), self.capacity))
@@ -460,15 +458,15 @@ class SupervisedProblem:
     @torch.no_grad()
     def score(self, theta: Tensor, scoring: Scoring) -> Tensor:
         """The sum of the losses of each batch, the number of labels that `theta` [D] gets right (0
-        unless requested) and the number of samples, [b, 3] in float64 on the CPU; for test
-        sequences also the sum of their labels' cross-entropies and the number of these labels,
+        unless requested) and the number of samples, [b, 3] in float64 on the CPU; for sequences that
+        are not trained on also the sum of their labels' cross-entropies and the number of these labels,
         [b, 5].
         """
-        which, test = slice(scoring.start, scoring.stop), self.data.dataset.test
+        which = slice(scoring.start, scoring.stop)
         if scoring.part == "train":
             return self._scores(theta, self.scored.held(scoring.length, which), accuracy=scoring.accuracy)
-        batches = test.batches(scoring.length, which)
-        if test.labels.dim() == 1:
+        batches = self.data.held_out(scoring.part).batches(scoring.length, which)
+        if self.data.dataset.train.labels.dim() == 1:
             return self._scores(theta, batches, accuracy=scoring.accuracy)
         return torch.stack([self._score_sequences(theta, samples) for samples in batches])
 
@@ -611,13 +609,19 @@ def _full(replicas: WorkerCopies, theta: Tensor, client: int) -> Tensor:
         return gradient(theta, client, None)
 
 
-def sequence_values(sums: Sequence[float]) -> Values:
-    """SEQUENCE_MEASURES of `SupervisedProblem.score`'s sums: a loss for each sample, all else for each
-    label.
+def means_of(sums: Sequence[float]) -> dict[str, float]:
+    """Loss and accuracy, and of sequences perplexity, from `SupervisedProblem.score`'s sums: a loss for each
+    sample, all else for each label.
     """
-    loss, correct, count, entropy, labelled = sums
-    values = loss / count, correct / labelled, float(np.exp(entropy / labelled))
-    return dict(zip(SEQUENCE_MEASURES, values, strict=True))
+    loss, correct, count, *of_labels = sums
+    if not of_labels:
+        return {"loss": loss / count, "accuracy": correct / count}
+    entropy, labels = of_labels
+    return {
+        "loss": loss / count,
+        "accuracy": correct / labels,
+        "perplexity": float(np.exp(entropy / labels)),
+    }
 
 
 def _right(scores: Tensor, labels: Tensor) -> Tensor:

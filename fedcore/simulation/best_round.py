@@ -6,7 +6,7 @@ from typing import Any
 
 from fedcore.simulation.report import RoundReport
 from fedcore.spec.evaluation import NO_BEST_MODEL
-from fedcore.statistics.summary import HEADLINES, better_of
+from fedcore.statistics.summary import HEADLINES, SELECTORS, better_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class BestRound:
 def best_round(best: BestRound | None, report: RoundReport, metric: str | None) -> BestRound | None:
     """Return the best round so far: `best`, the one before `report`, or the round of `report`.
 
-    `metric` is `evaluation.best_model`. By default it is the headline measure: the first of HEADLINES
-    that the run reports. A round in which the run diverged, or whose value is not finite, is not the
+    `metric` is `evaluation.best_model`. By default it is the headline measure: the first of SELECTORS
+    and HEADLINES that the run reports. A round in which the run diverged, or whose value is not finite, is not the
     best one.
     """
     name = best.metric if best else metric or _headline(report)
@@ -47,4 +47,4 @@ def best_round(best: BestRound | None, report: RoundReport, metric: str | None) 
 
 
 def _headline(report: RoundReport) -> str:
-    return next((name for name in HEADLINES if report.value(name) is not None), NO_BEST_MODEL)
+    return next((name for name in (*SELECTORS, *HEADLINES) if report.value(name) is not None), NO_BEST_MODEL)

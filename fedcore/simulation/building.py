@@ -72,6 +72,7 @@ def build_context(  # noqa: PLR0913 - where data and weights come from differs b
         storage=storage,
         weights_dir=weights_dir,
         objective=algorithm.objective,
+        validation=spec.evaluation.validation,
     )
     _check_own_tests(spec, problem)
     attack, devices, available = spec.systems.attack, spec.systems.devices, spec.systems.availability

@@ -70,7 +70,7 @@ def end(context: RunContext, pending: PendingRound, trained: TrainedRound) -> tu
 def _looks_at_each(context: RunContext, round: int) -> bool:
     """True if the measures of a round need the change of each client."""
     evaluation = context.spec.evaluation
-    return evaluation.due(round, context.spec.rounds) and needs_deltas(evaluation.measures)
+    return evaluation.due(round, context.spec.rounds) and needs_deltas(evaluation.reported)
 
 
 def _measure(context: RunContext, state: RunState, cost: RoundCost) -> Measured:
@@ -93,9 +93,9 @@ def _measure(context: RunContext, state: RunState, cost: RoundCost) -> Measured:
 
 
 def _evaluated(context: RunContext, state: RunState, observation: Observation | None) -> Measured:
-    """The measures of this round that `evaluation.measures` names."""
+    """The measures of this round that `evaluation` asks for."""
     evaluation, attackers, rounds = context.spec.evaluation, context.attackers, context.spec.rounds
-    measures, measured = evaluation.measures, dict[str, float | list[float]]()
+    measures, measured = evaluation.reported, dict[str, float | list[float]]()
     due, of_population = evaluation.due(state.round, rounds), evaluation.population_due(state.round, rounds)
     if not (due or of_population):
         return measured

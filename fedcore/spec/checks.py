@@ -10,8 +10,9 @@ from fedcore.algorithms.server import OwnServer, SgdServer
 from fedcore.compression import NoCompression
 from fedcore.core import Aggregator, Compressor, is_linear
 from fedcore.data.augment import transform_of
+from fedcore.data.exact import ExactProblem
 from fedcore.errors import SpecificationError
-from fedcore.measures import MEASURES, names_of
+from fedcore.measures import MEASURES, OF_VALIDATION, names_of
 from fedcore.models.dense import Linear, Logistic
 from fedcore.models.losses import CrossEntropy
 from fedcore.models.module_object import ModuleObject
@@ -20,7 +21,7 @@ from fedcore.spec.engines import not_compiled
 from fedcore.spec.evaluation import NO_BEST_MODEL
 from fedcore.spec.privacy import check_privacy, check_private_algorithm
 from fedcore.spec.problem import Problem, dimension, find_misfit, population, tests_of_clients
-from fedcore.spec.search import check_early_stopping, explain_unmeasured
+from fedcore.spec.search import check_early_stopping, explain_unfit
 from fedcore.spec.systems import check_systems
 from fedcore.statistics.summary import better_of
 from fedcore.systems.participation import Participation
@@ -94,9 +95,41 @@ def check(spec: ExperimentSpec) -> None:
     _check_server(spec)
     _check_aggregator(spec)
     check_privacy(spec)
+    _check_validation(spec)
     _check_evaluation(spec, clients, dim)
     _check_personal(spec)
     check_early_stopping(spec)
+
+
+def _check_validation(spec: ExperimentSpec) -> None:
+    """Validation needs samples, which the server can hold out of data that it divides only."""
+    validation, problem = spec.evaluation.validation, spec.problem
+    pointer = "/evaluation/validation"
+    if validation is None:
+        if named := [name for name in names_of(spec.evaluation.measures) if name in OF_VALIDATION]:
+            raise SpecificationError(
+                "/evaluation/measures",
+                f"{named[0]} requires `evaluation.validation`: add `validation: {{share: 0.1}}` to `evaluation`",
+            )
+        return
+    if isinstance(problem.dataset, ExactProblem):
+        raise SpecificationError(
+            pointer, f"a {problem.dataset.kind} problem has no samples to hold out: omit this"
+        )
+    if validation.of == "clients":
+        return
+    if problem.partition is None:
+        raise SpecificationError(
+            f"{pointer}/of", f"{problem.dataset.kind} is divided into clients already: use `clients`"
+        )
+    shape, partition = problem.dataset.shape(), problem.partition
+    divided, parts = partition.divided_samples(shape), partition.part_count() * partition.least_samples()
+    if divided is not None and (left := divided - validation.held_out(shape.train_samples)) < parts:
+        raise SpecificationError(
+            f"{pointer}/share",
+            f"leaves {left} samples for {partition.part_count()} parts of at least"
+            f" {partition.least_samples()}: use a smaller share, or fewer clients",
+        )
 
 
 def _check_evaluation(spec: ExperimentSpec, clients: int, dim: int) -> None:
@@ -123,7 +156,7 @@ def _check_evaluation(spec: ExperimentSpec, clients: int, dim: int) -> None:
     kept = spec.evaluation.best_model
     if kept is None or kept == NO_BEST_MODEL:
         return
-    if reason := explain_unmeasured(kept, spec):
+    if reason := explain_unfit(kept, spec):
         raise SpecificationError("/evaluation/best_model", reason)
     if better_of(kept) is None:
         raise SpecificationError(

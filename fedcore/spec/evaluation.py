@@ -6,8 +6,9 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import core_schema
 
 from fedcore.block import Block, PositiveRate, QueueName
+from fedcore.data.validation import Validation
 from fedcore.families import AS_THE_OBJECT, Names, one_of
-from fedcore.measures import EXTENSIONS, MEASURES
+from fedcore.measures import EXTENSIONS, MEASURES, OF_VALIDATION, Asked, names_of
 from fedcore.measures.base import MeasureSpec
 
 ExactFigure = Literal["objective", "suboptimality", "distance"]
@@ -92,6 +93,12 @@ class Evaluation(Block):
     null. min_norm_weights is a list over at most 1,000 clients, reported per round but not
     summarised.
     """
+    validation: Validation | None = None
+    """Samples that are held out of the training data, for selection (default: none). Every evaluation then
+    reports `validation_loss`, `validation_accuracy` and, of sequences, `validation_perplexity`. Early
+    stopping, searches and the best model go by measures of these samples, and refuse those of test
+    samples.
+    """
     training_loss: Literal["sample", "full"] | None = None
     """Where train_loss is evaluated: on a `sample` of 5,000 training samples, drawn without
     replacement and keyed by the seed, the same ones for all arms and rounds, or on the `full`
@@ -108,8 +115,8 @@ class Evaluation(Block):
     ) = None
     """Measure whose best evaluated round keeps its model beside the final one, of equal rounds the
     first: a measure of `measures` or a figure of exact problems, with a direction; or `none` (default:
-    the headline measure, the first that the run reports of test_accuracy, suboptimality, train_loss
-    and test_loss).
+    the headline measure, the first that the run reports of validation_accuracy, validation_loss,
+    test_accuracy, suboptimality, train_loss and test_loss).
     """
     record_parameters: bool = False
     """Record the global iterate x in every round (at most 1,000 parameters). It has the trained
@@ -117,6 +124,14 @@ class Evaluation(Block):
     `logistic`, `mlp`, and modules of linear layers and ReLU) it has, layer by layer and output by
     output, the weights and then the bias.
     """
+
+    @property
+    def reported(self) -> Asked:
+        """The measures of rounds: `measures`, and those of `validation`."""
+        if self.validation is None:
+            return self.measures
+        named = names_of(self.measures)
+        return *self.measures, *(name for name in OF_VALIDATION if name not in named)
 
     def due(self, round: int, last: int) -> bool:
         """True if the model is evaluated after `round` of `last`."""

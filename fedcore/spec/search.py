@@ -511,9 +511,29 @@ def _least(search: Halving, arms: int, rounds: int) -> int:
 
 def _check_metric(judged: Judged, pointer: str, spec: ExperimentSpec) -> None:
     # Stand-ins do not know what they measure and train on.
-    reason = None if spec.has_stand_ins else explain_unmeasured(judged.metric, spec)
+    reason = None if spec.has_stand_ins else explain_unfit(judged.metric, spec)
     if reason:
         raise SpecificationError(pointer, reason)
+
+
+def explain_unfit(metric: str, spec: ExperimentSpec) -> str | None:
+    """Reason why nothing is selected by this metric: no round has it, or it would select by test samples
+    although others are held out for that. None if rounds, arms and models may be selected by it.
+    """
+    if spec.evaluation.validation is not None and is_of_tests(metric):
+        part, _, name = metric.partition("_")
+        own = f"validation_{name}" if part == "test" else "validation_accuracy or validation_loss"
+        return (
+            f"{metric} is taken on test samples, and `evaluation.validation` holds out samples to select by:"
+            f" use {own}, or omit `evaluation.validation`"
+        )
+    return explain_unmeasured(metric, spec)
+
+
+def is_of_tests(metric: str) -> bool:
+    """True if the metric is taken on test samples."""
+    measure = measure_named(metric)
+    return measure is not None and measure.samples == "test"
 
 
 def explain_unmeasured(metric: str, spec: ExperimentSpec) -> str | None:
@@ -535,7 +555,9 @@ def explain_unmeasured(metric: str, spec: ExperimentSpec) -> str | None:
 def _missing(measure: MeasureInfo, spec: ExperimentSpec) -> str | None:
     """Why no round has this measure."""
     metric = measure.name
-    if metric not in names_of(spec.evaluation.measures):
+    if measure.samples == "validation" and spec.evaluation.validation is None:
+        return f"{metric} requires `evaluation.validation`: add `validation: {{share: 0.1}}` to `evaluation`"
+    if metric not in names_of(spec.evaluation.reported):
         return f"{metric} is not measured; add it to `evaluation.measures`"
     blocks = {
         "attack": ("systems.attack", spec.systems.attack),
@@ -560,5 +582,5 @@ def _missing_samples(measure: MeasureInfo, dataset: DatasetSpec) -> str | None:
     if not exact and measure.needs in ("classes", "own_tests") and not dataset.shape().classes:
         return f"real labels have no {metric}; use a loss"
     if not exact and measure.needs == "sequences" and not dataset.shape().sequence:
-        return f"{dataset.kind} has one label per sample and no {metric}; use test_loss"
+        return f"{dataset.kind} has one label per sample and no {metric}; use {measure.samples}_loss"
     return None

@@ -37,6 +37,8 @@ def better_of(metric: str) -> Callable[..., Any] | None:
 
 HEADLINES = ("test_accuracy", "suboptimality", "train_loss", "test_loss")
 """Metrics shown by default: the first of these that exists."""
+SELECTORS = ("validation_accuracy", "validation_loss")
+"""Metrics by which rounds are selected where samples are held out for it: the first of these that exists."""
 
 
 class MeanInterval(NamedTuple):
