@@ -18,6 +18,7 @@ from fedcore.statistics.series import Series
 from fedq.event_positions import Position
 from fedq.results.curves import Window
 from fedq.results.presentation import RunFigure
+from fedq.results.selection import explain_selection
 from fedq.results.summaries import TOTALS, Metric, arms_of, best_arms_of, by_arm
 from fedq.schemas import Comparison, Member
 
@@ -134,6 +135,7 @@ def compare(
             comparable,
             names,
         ),
+        selection=explain_selection([one.experiment.spec for one in chosen], found.values()),
         members=[one.member(paired=comparable[place]) for place, one in enumerate(chosen)],
         pairing=_pairing([names[place] for place, same in enumerate(comparable) if not same], len(chosen)),
     )

@@ -19,7 +19,7 @@ from fedcore.errors import NoClosedFormError
 from fedcore.platform.access import Principal
 from fedcore.platform.store import Database, experiments
 from fedcore.spec import Arm, stored_arms
-from fedcore.statistics.summary import HEADLINES, better_of
+from fedcore.statistics.summary import HEADLINES, SELECTORS, better_of
 from fedq.event_positions import Position
 from fedq.results.confirmation import CONFIRMATION
 from fedq.results.curves import Window
@@ -246,7 +246,9 @@ def measured(specification: Mapping[str, Any]) -> list[str]:
         measure if isinstance(measure, str) else measure["kind"]
         for measure in specification["evaluation"]["measures"]
     ]
-    measures = [metric for metric in asked if metric in metric_names()]
+    if specification["evaluation"].get("validation") is not None:
+        asked += SELECTORS
+    measures = [metric for metric in dict.fromkeys(asked) if metric in metric_names()]
     if specification["problem"]["dataset"]["kind"] in ("quadratic", "least_squares"):
         return [*EXACT, *(metric for metric in measures if metric not in UNTESTED)]
     return measures

@@ -83,6 +83,7 @@ def render(form: str, principal: Principal, experiment_id: str, database: Databa
             experiment=told,
             written_at=datetime.now(UTC),
             confidence=results.confidence,
+            selection=results.selection,
             sections=list(_sections(results, rows, _embedded if form == "html" else _beside)),
             # None unless it follows a publication.
             claims=None if preset is None else claims_of(rows, preset),

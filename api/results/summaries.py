@@ -14,6 +14,7 @@ from fedq.event_positions import Position
 from fedq.results.confirmation import CONFIRMATION
 from fedq.results.curves import Window
 from fedq.results.presentation import ComparedFigure
+from fedq.results.selection import explain_selection
 from fedq.results.summaries import arms_of, best_arms_of, by_arm, data_sources
 from fedq.schemas import Results
 
@@ -84,6 +85,7 @@ def results_of(
         best_arms=best_arms_of(
             arms, rows.series, metrics, by, baseline, confirmed=CONFIRMATION in experiment.tags
         ),
+        selection=explain_selection([experiment.spec], rows.series.values()),
     )
 
 

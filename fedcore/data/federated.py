@@ -587,7 +587,9 @@ def draw_parts(
     """Draw counts[i] of client i's samples parts[i] at random; returns those that are left, and those
     that are drawn.
     """
-    shuffled = [generator(seed, purpose, client=client).permutation(part) for client, part in enumerate(parts)]
+    shuffled = [
+        generator(seed, purpose, client=client).permutation(part) for client, part in enumerate(parts)
+    ]
     cuts = [len(part) - count for part, count in zip(shuffled, counts, strict=True)]
     pairs = list(zip(shuffled, cuts, strict=True))
     return [part[:cut] for part, cut in pairs], [part[cut:] for part, cut in pairs]

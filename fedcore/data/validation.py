@@ -68,7 +68,9 @@ class Validation(Block):
 
     def _of_clients(self, data: FederatedData, seed: int) -> FederatedData:
         parts = np.split(data.order.numpy(force=True), data.offsets[1:-1])
-        kept, held = federated.draw_parts(parts, [self.held_out(len(part)) for part in parts], seed, VALIDATION)
+        kept, held = federated.draw_parts(
+            parts, [self.held_out(len(part)) for part in parts], seed, VALIDATION
+        )
         owners = np.repeat(np.arange(len(held)), [len(part) for part in held])
         if not len(owners):
             raise SpecificationError(

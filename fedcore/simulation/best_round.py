@@ -29,8 +29,8 @@ def best_round(best: BestRound | None, report: RoundReport, metric: str | None) 
     """Return the best round so far: `best`, the one before `report`, or the round of `report`.
 
     `metric` is `evaluation.best_model`. By default it is the headline measure: the first of SELECTORS
-    and HEADLINES that the run reports. A round in which the run diverged, or whose value is not finite, is not the
-    best one.
+    and HEADLINES that the run reports. A round in which the run diverged, or whose value is not finite,
+    is not the best one.
     """
     name = best.metric if best else metric or _headline(report)
     value = None if name == NO_BEST_MODEL else report.value(name)

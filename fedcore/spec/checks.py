@@ -21,7 +21,7 @@ from fedcore.spec.engines import not_compiled
 from fedcore.spec.evaluation import NO_BEST_MODEL
 from fedcore.spec.privacy import check_privacy, check_private_algorithm
 from fedcore.spec.problem import Problem, dimension, find_misfit, population, tests_of_clients
-from fedcore.spec.search import check_early_stopping, explain_unfit
+from fedcore.spec.search import check_early_stopping, explain_unfit, explain_unmeasured
 from fedcore.spec.systems import check_systems
 from fedcore.statistics.summary import better_of
 from fedcore.systems.participation import Participation
@@ -107,10 +107,7 @@ def _check_validation(spec: ExperimentSpec) -> None:
     pointer = "/evaluation/validation"
     if validation is None:
         if named := [name for name in names_of(spec.evaluation.measures) if name in OF_VALIDATION]:
-            raise SpecificationError(
-                "/evaluation/measures",
-                f"{named[0]} requires `evaluation.validation`: add `validation: {{share: 0.1}}` to `evaluation`",
-            )
+            raise SpecificationError("/evaluation/measures", str(explain_unmeasured(named[0], spec)))
         return
     if isinstance(problem.dataset, ExactProblem):
         raise SpecificationError(

@@ -8,8 +8,9 @@ from pydantic_core import core_schema
 from fedcore.block import Block, PositiveRate, QueueName
 from fedcore.data.validation import Validation
 from fedcore.families import AS_THE_OBJECT, Names, one_of
-from fedcore.measures import EXTENSIONS, MEASURES, OF_VALIDATION, Asked, names_of
+from fedcore.measures import EXTENSIONS, MEASURES, Asked, names_of
 from fedcore.measures.base import MeasureSpec
+from fedcore.statistics.summary import SELECTORS
 
 ExactFigure = Literal["objective", "suboptimality", "distance"]
 """Figures of exact problems at every evaluation."""
@@ -94,10 +95,9 @@ class Evaluation(Block):
     summarised.
     """
     validation: Validation | None = None
-    """Samples that are held out of the training data, for selection (default: none). Every evaluation then
-    reports `validation_loss`, `validation_accuracy` and, of sequences, `validation_perplexity`. Early
-    stopping, searches and the best model go by measures of these samples, and refuse those of test
-    samples.
+    """Samples that are held out of the training data, to select by (default: none). Evaluations then also
+    report validation_loss and validation_accuracy, and validation_perplexity if it is in `measures`. Early
+    stopping, searches and `best_model` refuse measures of test samples.
     """
     training_loss: Literal["sample", "full"] | None = None
     """Where train_loss is evaluated: on a `sample` of 5,000 training samples, drawn without
@@ -127,11 +127,11 @@ class Evaluation(Block):
 
     @property
     def reported(self) -> Asked:
-        """The measures of rounds: `measures`, and those of `validation`."""
+        """The measures of rounds: `measures`, and with `validation` those to select by."""
         if self.validation is None:
             return self.measures
         named = names_of(self.measures)
-        return *self.measures, *(name for name in OF_VALIDATION if name not in named)
+        return *self.measures, *(name for name in SELECTORS if name not in named)
 
     def due(self, round: int, last: int) -> bool:
         """True if the model is evaluated after `round` of `last`."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fedcore.lazy import np
+from fedcore.statistics.summary import SELECTORS, better_of, selector_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,6 +46,24 @@ class Series:
         """The lowest and the highest value of a measure; none where it has none."""
         values = self.columns[metric]
         return [float(np.nanmin(values)), float(np.nanmax(values))] if self.has(metric) else []
+
+    def best(self, metric: str) -> float | None:
+        """The best value of a measure; of one of test samples its value in the round that is best by
+        validation, if rounds have both. None without values, or better and worse.
+        """
+        values, judge = self.columns[metric], selector_of(metric, self.selectors)
+        judged = values if judge is None else np.where(np.isnan(values), np.nan, self.columns[judge])
+        if judge is None or np.isnan(judged).all():
+            judge, judged = metric, values
+        better = better_of(judge)
+        if better is None or np.isnan(judged).all():
+            return None
+        return float(values[np.nanargmax(judged) if better is max else np.nanargmin(judged)])
+
+    @cached_property
+    def selectors(self) -> list[str]:
+        """The measures of validation samples that rounds have, to select by."""
+        return [name for name in SELECTORS if name in self.columns and self.has(name)]
 
     def ending(self, metric: str) -> list[float | None]:
         """The latest known value of a measure, and that of the last round.

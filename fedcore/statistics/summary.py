@@ -5,7 +5,7 @@ the other functions, do not install it. `scipy.special` is used rather than `sci
 import takes twice as long and 45 MB more.
 """
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import cache
 from math import isfinite, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -39,6 +39,16 @@ HEADLINES = ("test_accuracy", "suboptimality", "train_loss", "test_loss")
 """Metrics shown by default: the first of these that exists."""
 SELECTORS = ("validation_accuracy", "validation_loss")
 """Metrics by which rounds are selected where samples are held out for it: the first of these that exists."""
+
+
+def selector_of(metric: str, metrics: Container[str]) -> str | None:
+    """Return the one among `metrics` of a run by which the round of the best value of `metric` is selected:
+    for a measure of test samples that of validation samples, if there are any; None: the metric itself.
+    """
+    measure = measures.measure_named(metric)
+    if measure is None or measure.samples != "test":
+        return None
+    return next((name for name in SELECTORS if name in metrics), None)
 
 
 class MeanInterval(NamedTuple):
@@ -96,15 +106,6 @@ def moments(values: Sequence[float]) -> tuple[float, float | None]:
         return values[0], None
     spread = sqrt(sum((value / scale - mean) ** 2 for value in values) / (n - 1))
     return mean * scale, _finite(spread * scale)
-
-
-def best(metric: str, values: Iterable[float | None]) -> float | None:
-    """Return the best of a run's values by round; None if there are no values, or the metric has no
-    better and worse.
-    """
-    known = [value for value in values if value is not None]
-    better = better_of(metric)
-    return better(known) if known and better else None
 
 
 def final(values: Sequence[float | None], *, diverged: bool) -> float | None:

@@ -44,6 +44,7 @@ from fedq.planning.draws import play_draws
 from fedq.planning.work import count_work, name_kind
 from fedq.results.confirmation import CONFIRMATION
 from fedq.results.curves import Window
+from fedq.results.selection import explain_selection
 from fedq.results.summaries import TOTALS, arms_of, best_arms_of, by_arm, data_sources, metric_names
 from fedq.schemas import Results
 
@@ -364,6 +365,7 @@ def results(folder: ExperimentFolder) -> Results:
         confidence=summary.CONFIDENCE,
         arms=arms_of(arms, series, metrics, Window(POINTS)),
         best_arms=best_arms_of(arms, series, metrics, confirmed=CONFIRMATION in spec.tags),
+        selection=explain_selection([spec.model_dump(mode="json")], series.values()),
     )
 
 

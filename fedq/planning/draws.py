@@ -17,7 +17,7 @@ from fedcore.data.partition import even
 from fedcore.lazy import np, random
 from fedcore.messages import RoundMessage, messages_of
 from fedcore.spec import ExperimentSpec
-from fedcore.spec.problem import Problem, dimension, population
+from fedcore.spec.problem import dimension, population
 from fedcore.systems.asynchrony import ClientsAtATime, FedAT
 from fedcore.systems.availability import TimedTrace
 from fedcore.systems.cohorts import Drawn, select
@@ -76,7 +76,7 @@ class PlannedRun:
     @classmethod
     def of(cls, spec: ExperimentSpec) -> PlannedRun:
         """The run of `spec`; clients of an asynchronous one start and arrive in the same round."""
-        share, sizes, _ = clients_of(spec.problem)
+        share, sizes, _ = clients_of(spec)
         in_training = 0
         if spec.asynchrony is not None:
             arrivals, in_training = _arrivals(spec, len(sizes))
@@ -187,7 +187,7 @@ def describe_exactness(spec: ExperimentSpec, played: RunCounts) -> str:
     )
     available = systems.availability
     timed = systems.deadline is not None or (available is not None and available.needs_devices())
-    unknown = not clients_of(spec.problem)[2]
+    unknown = not clients_of(spec)[2]
     sizes = "clients are taken to hold equally many samples"
     measured = isinstance(available, TimedTrace) or (systems.devices and systems.devices.trace)
     drawn = {
@@ -213,10 +213,11 @@ def describe_exactness(spec: ExperimentSpec, played: RunCounts) -> str:
     return "; ".join([*told, *([f"{' and '.join(other)} are estimates: {reasons}"] if other else [])])
 
 
-def clients_of(problem: Problem) -> tuple[Floats, Ids, bool]:
+def clients_of(spec: ExperimentSpec) -> tuple[Floats, Ids, bool]:
     """p [N], the training samples [N] of each client, and whether these are known; where only data or draws
     tell, clients hold equally many.
     """
+    problem, validation = spec.problem, spec.evaluation.validation
     dataset, partition, clients = problem.dataset, problem.partition, population(problem)
     if isinstance(dataset, ExactProblem) and (inline := getattr(dataset, "clients", None)):
         rows = np.array([len(getattr(client, "b", "1")) for client in inline], np.int64)
@@ -228,11 +229,16 @@ def clients_of(problem: Problem) -> tuple[Floats, Ids, bool]:
         sizes, known = even(shape.train_samples, clients), isinstance(dataset, ExactProblem)
     else:
         divided = partition.divided_samples(shape)
-        sizes, known = partition.counts(shape.train_samples if divided is None else divided)
+        samples = shape.train_samples if divided is None else divided
+        if validation is not None and validation.of == "server":
+            samples -= validation.held_out(shape.train_samples)
+        sizes, known = partition.counts(samples)
         known = known and divided is not None
     if (share := getattr(partition, "hold_out", None)) is not None:
         sizes = np.array([size - ceil_share(share, size) for size in sizes.tolist()], np.int64)
     sizes = np.maximum(sizes, 1)
+    if validation is not None and validation.of == "clients":
+        sizes = sizes - np.array([validation.held_out(size) for size in sizes.tolist()], np.int64)
     return sizes / sizes.sum(), sizes, known
 
 

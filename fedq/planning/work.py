@@ -4,11 +4,12 @@ from math import ceil
 
 from fedcore.core import Algorithm
 from fedcore.data.exact import ExactProblem
-from fedcore.measures import measure_named, names_of, of_population
+from fedcore.measures import names_of, of_population
 from fedcore.models.dense import Linear, Logistic, Mlp
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.evaluation import SAMPLE_SIZE
 from fedcore.spec.problem import Problem, dimension
+from fedcore.spec.search import is_of_tests
 from fedq.planning.draws import RunCounts
 
 GRADIENT = 3.0
@@ -51,19 +52,17 @@ def count_scored(spec: ExperimentSpec) -> float:
         return 0.0
     samples, evaluation = spec.problem.dataset.shape().train_samples, spec.evaluation
     names, scored = names_of(evaluation.measures), 0.0
+    if evaluation.validation is not None:
+        scored = evaluation.validation.share * samples
+        samples -= round(scored)
     if "train_loss" in names:
         scored += min(samples, SAMPLE_SIZE) if evaluation.training_loss == "sample" else samples
-    if any(_of_tests(name) for name in names):
+    if any(is_of_tests(name) and not of_population(name) for name in names):
         scored += _test_samples(spec.problem)
     if evaluation.population_every is None and any(map(of_population, names)):
         # The gradient, or the personal model, of every client.
         scored += GRADIENT * samples
     return scored
-
-
-def _of_tests(name: str) -> bool:
-    measure = measure_named(name)
-    return name.startswith("test_") or (measure is not None and measure.needs == "tests")
 
 
 def _test_samples(problem: Problem) -> float:

@@ -186,6 +186,8 @@ def comparison_cells(results: ArmResults, metric: str | None = None) -> Comparis
         title += f"; data: {', '.join(copies)}"
     if is_private(results):
         title += "; measured without noise, not covered by epsilon"
+    if results.selection:
+        title += f". {results.selection}"
     return ComparisonTable(columns, rows, title)
 
 

@@ -28,7 +28,7 @@ def metric_names() -> tuple[str, ...]:
 
 
 Metric = Annotated[str, Names(metric_names)]
-TOTALS = ("local_steps", "bytes_up", "bytes_down", "simulated_seconds", "epsilon")
+TOTALS = ("local_steps", "bytes_up", "bytes_down", "simulated_seconds", "epsilon", *summary.SELECTORS)
 """Columns of each round that `arms_of` needs besides the metrics."""
 
 
@@ -171,7 +171,7 @@ class _Run:
         return has_ended(self.record) and self.record.diverged_round is None
 
     def best(self, metric: str) -> float | None:
-        return None if self.series is None else summary.best(metric, self.series.bounds(metric))
+        return None if self.series is None else self.series.best(metric)
 
     def final(self, metric: str) -> float | None:
         return self._last(metric, diverged=self.record.diverged_round is not None)

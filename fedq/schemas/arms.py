@@ -13,7 +13,9 @@ class ArmFigures(Schema):
     """A metric of an arm over its seeds."""
 
     best: Estimate | None
-    """Value of each run's best round; null if no run has one, or the metric has no direction."""
+    """Value of each run's best round, of test measures by validation as in results; null if no run has one,
+    or the metric has no direction.
+    """
     final: Estimate | None
     """Value of each run's last evaluated round; null if no run has one."""
 

@@ -51,8 +51,9 @@ class MetricResult(Schema):
     """One metric of one arm; a statistic is null if no run has a value."""
 
     best: Estimate | None
-    """Value of each run's best round, e.g. the highest accuracy or lowest loss; null for a metric
-    without a direction.
+    """Value of each run's best round, e.g. the highest accuracy or lowest loss; of a test measure, in runs
+    with validation samples, the value in the round that is best by validation. Null for a metric without
+    a direction.
     """
     final: Estimate | None
     """Value of each run's last evaluated round. A diverged run counts only if its last value is
@@ -245,6 +246,11 @@ class ArmResults(Schema):
     """The arms that may be the best; null for a single arm, for more than 200 that have ended, or if the
     metric has no better and worse.
     """
+    selection: str | None = Field(
+        default=None,
+        examples=["The best value of a test measure is that of the round that is best by validation."],
+    )
+    """How rounds and arms were selected, if validation samples did, or a search by test samples."""
 
     @property
     def summary(self) -> "Frame":

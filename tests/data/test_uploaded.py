@@ -143,7 +143,7 @@ def test_for_real_labels_each_measure_is_finite_or_left_out(kept: Any, tmp_path:
         "algorithm": {"kind": "fedavg"},
         "local": {"lr": 0.1, "epochs": 1, "batch_size": 4},
         "rounds": 1,
-        "evaluation": {"measures": list(measure_names())},
+        "evaluation": {"measures": list(measure_names()), "validation": {"share": 0.2}},
     }
     report = Simulation(specification(document), 0, data_dir=tmp_path).advance()
     assert report.test_accuracy is None

@@ -4,13 +4,19 @@ play alone.
 
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
 
+import numpy as np
 import pytest
 
-from fedcore import ExperimentSpec, RoundReport, run
+from fedcore import ExperimentSpec, RoundReport, Simulation, run
+from fedcore.data.base import DatasetSpec, DataShape
+from fedcore.data.federated import UndividedDataset, dataset_of
 from fedcore.simulation.halving import Decision, HalvingSchedule, RungResult, Verdict, replay
+from fedcore.spec.experiment import Arm
 from fedcore.spec.search import Asha
-from tests.builders.specifications import QUADRATIC, merged, specification
+from tests.builders.specifications import QUADRATIC, Document, merged, specification
 
 HALVING = {"metric": "suboptimality", "min_rounds": 1}
 SEARCH = merged(
@@ -100,3 +106,90 @@ def test_runs_that_stopped_early_stand_at_later_rungs_with_their_last_value() ->
     assert Counter((decision.rung, decision.verdict.value) for decision in decisions) == Counter(
         {(0, "promoted"): 3, (0, "stopped"): 6, (1, "promoted"): 1, (1, "stopped"): 2}
     )
+
+
+class Overlapping(DatasetSpec):
+    """Two classes that overlap, with test samples of a seed."""
+
+    kind: Literal["overlapping"] = "overlapping"
+    tests: int
+
+    def shape(self) -> DataShape:
+        return DataShape((2,), 2, 120)
+
+    def load(self, folder: Path) -> UndividedDataset:
+        def samples(count: int, seed: int) -> tuple[Any, Any]:
+            draw = np.random.default_rng(seed)
+            labels = draw.integers(2, size=count)
+            return labels[:, None] + draw.normal(size=(count, 2)), labels
+
+        return dataset_of(samples(120, 0), samples(30, self.tests), "overlapping")
+
+
+VALIDATED: Document = {
+    "name": "validated",
+    "algorithm": {"kind": "fedavg"},
+    "local": {"lr": 0.1, "epochs": 1, "batch_size": 8},
+    "rounds": 9,
+    "evaluation": {"validation": {"share": 0.3}},
+    "early_stopping": {"metric": "validation_loss", "patience": 2},
+}
+
+
+def on_tests(tests: int, **changes: Any) -> ExperimentSpec:
+    problem = {
+        "dataset": Overlapping(tests=tests),
+        "partition": {"kind": "iid", "clients": 4},
+        "model": {"kind": "logistic"},
+    }
+    return ExperimentSpec.model_validate(VALIDATED | {"problem": problem} | changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {
+            "search": {
+                "kind": "study",
+                "metric": "validation_accuracy",
+                "trials": 12,
+                "round": "best",
+                "space": {"local.lr": {"kind": "float", "low": 0.01, "high": 10.0, "log": True}},
+                "pruner": {"kind": "asha", "min_rounds": 3},
+            }
+        },
+        {
+            "sweep": {"local.lr": [0.01 * 2**step for step in range(9)]},
+            "search": {"kind": "asha", "metric": "validation_accuracy", "min_rounds": 1},
+        },
+    ],
+    ids=["study", "asha"],
+)
+def test_other_test_samples_change_no_proposal_decision_or_end(changes: Document) -> None:
+    found = []
+    for tests in (1, 2):
+        proposals: list[Arm] = []
+        decisions: list[Decision] = []
+        reports = list(run(on_tests(tests, **changes), decided=decisions.append, proposed=proposals.append))
+        ends = [(report.arm, report.round, report.stopped) for report in reports]
+        tested = [report.test_loss for report in reports]
+        found.append((([arm.settings for arm in proposals], decisions, ends), tested))
+    (first, tested), (second, others) = found
+    assert first == second
+    assert tested != others
+
+
+def test_early_stopping_and_the_best_model_follow_validation() -> None:
+    """Longhand: two evaluations without a better validation loss end the run."""
+    spec = on_tests(1, rounds=40, local={"lr": 2.0, "epochs": 1, "batch_size": 8})
+    simulation = Simulation(spec, 0)
+    reports = []
+    while not simulation.finished:
+        reports.append(simulation.advance())
+    losses = [report.extra["validation_loss"] for report in reports]
+    waited = [round - int(np.argmin(losses[:round])) - 1 for round in range(1, len(losses) + 1)]
+    assert [count >= 2 for count in waited] == [False] * (len(losses) - 1) + [True]
+    accuracies = [report.extra["validation_accuracy"] for report in reports]
+    best = simulation.facts.best
+    assert best is not None
+    assert (best.metric, best.round) == ("validation_accuracy", 1 + int(np.argmax(accuracies)))

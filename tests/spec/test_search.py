@@ -12,7 +12,52 @@ SWEPT = merged(SYNTHETIC, {"rounds": 27, "sweep": {"local.lr": [0.1 * step for s
 ASHA = {"kind": "asha", "metric": "test_accuracy", "min_rounds": 3}
 PATIENT = {"metric": "test_loss", "patience": 3}
 
+VALIDATED = {"evaluation": {"validation": {"share": 0.1}}}
+
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "a search by test samples where others are held out": (
+        {"search": ASHA, **VALIDATED},
+        "/search/metric",
+        "use validation_accuracy",
+    ),
+    "a further metric of test samples": (
+        {
+            "sweep": None,
+            "search": {
+                "kind": "study",
+                "metric": "validation_loss",
+                "further_metrics": [{"metric": "test_loss"}],
+                "trials": 4,
+                "space": {"local.lr": {"kind": "float", "low": 0.1, "high": 1.0}},
+            },
+            **VALIDATED,
+        },
+        "/search/further_metrics/0/metric",
+        "use validation_loss",
+    ),
+    "early stopping by test samples": (
+        {"early_stopping": PATIENT, **VALIDATED},
+        "/early_stopping/metric",
+        "use validation_loss",
+    ),
+    "early stopping by personal models on test samples": (
+        {
+            "early_stopping": {"metric": "personal_accuracy", "patience": 3},
+            "evaluation": {"measures": ["personal_accuracy"], "validation": {"share": 0.1}},
+        },
+        "/early_stopping/metric",
+        "use validation_accuracy or validation_loss",
+    ),
+    "a best model by test samples": (
+        {"evaluation": {"best_model": "test_accuracy", "validation": {"share": 0.1}}},
+        "/evaluation/best_model",
+        "use validation_accuracy",
+    ),
+    "a search by validation samples that nobody holds out": (
+        {"search": ASHA | {"metric": "validation_loss"}},
+        "/search/metric",
+        "add `validation: {share: 0.1}`",
+    ),
     "a search without a sweep": ({"sweep": None, "search": ASHA}, "/search/eta", "at least 3 arms"),
     "too few arms for eta": ({"search": ASHA | {"eta": 10}}, "/search/eta", "or use at most 9"),
     "too few arms for the rungs": (

@@ -246,5 +246,6 @@ export function explanation(results, compared) {
     ? `${others}; the intervals hold for all arms together, and one with 0 as its end is decided.`
     : "";
   const pairing = results.pairing && compared ? ` ${results.pairing}` : "";
-  return `Mean ± sample standard deviation over seeds${best}.${intervals}${pairing}${uncovered}${data}`;
+  const selection = results.selection ? ` ${results.selection}` : "";
+  return `Mean ± sample standard deviation over seeds${best}.${intervals}${pairing}${selection}${uncovered}${data}`;
 }

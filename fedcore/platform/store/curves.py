@@ -16,6 +16,7 @@ from fedcore.platform.store.tables import BlockRecord, Document, RunRecord
 from fedcore.simulation.report import COLUMNS, RoundReport
 from fedcore.statistics.poor_runs import MeasureEnds, WarningKind
 from fedcore.statistics.series import Series
+from fedcore.statistics.summary import better_of, selector_of
 
 if TYPE_CHECKING:
     from fedcore.statistics.series import Floats
@@ -42,12 +43,33 @@ class Figures(NamedTuple):
 
     low: float
     high: float
+    """The lowest and the highest value; of a measure of test samples both are the value in the round that is
+    best by validation, if there is one.
+    """
     last: float
     last_round: int
     """The round of `last`: the latest that has the measure."""
     total: float
     first: float
     """The earliest value."""
+    judged: float | None = None
+    """The measure of validation samples that selects the round of `low` and `high`, there; None if they
+    are the lowest and the highest value.
+    """
+
+    def updated(self, value: float, round: int, judge: str | None, judged: float | None) -> "Figures":
+        """The figures with the `value` of a later round, where the measure `judge` of validation samples
+        is `judged`; None without one.
+        """
+        # JSON has no infinities.
+        total = min(max(self.total + value, -float_info.max), float_info.max)
+        later = self._replace(last=value, last_round=round, total=total)
+        if judge is None and self.judged is None:
+            return later._replace(low=min(self.low, value), high=max(self.high, value))
+        better = None if judge is None else better_of(judge)
+        if better is None or (self.judged is not None and better(self.judged, judged) == self.judged):
+            return later
+        return later._replace(low=value, high=value, judged=judged)
 
 
 def updated_figures(
@@ -57,13 +79,12 @@ def updated_figures(
     found = {measure: Figures(*stored) for measure, stored in figures.items()}
     for round, measures in rounds:
         for measure, value in measures.items():
+            judge = selector_of(measure, measures)
+            judged = None if judge is None else measures[judge]
             if measure in found:
-                low, high, _, _, total, first = found[measure]
-                # JSON has no infinities.
-                total = min(max(total + value, -float_info.max), float_info.max)
-                found[measure] = Figures(min(low, value), max(high, value), value, round, total, first)
+                found[measure] = found[measure].updated(value, round, judge, judged)
             else:
-                found[measure] = Figures(value, value, value, round, value, value)
+                found[measure] = Figures(value, value, value, round, value, value, judged)
     return found
 
 
