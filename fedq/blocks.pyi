@@ -99,6 +99,7 @@ from fedcore.data.synthetic import Synthetic as Synthetic
 from fedcore.data.text import Text as Text
 from fedcore.data.uploaded import Local as Local
 from fedcore.data.uploaded import Uploaded as Uploaded
+from fedcore.data.validation import Validation as Validation
 from fedcore.measures.base import MeasureSpec as MeasureSpec
 from fedcore.models.convolutional import Cnn as Cnn
 from fedcore.models.convolutional import DropoutCnn as DropoutCnn

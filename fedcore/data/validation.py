@@ -33,9 +33,8 @@ class Validation(Block):
     attackers changed their own.
     """
 
-    share: Annotated[float, Field(gt=0, lt=1)]
-    """Share of the training samples that is held out, rounded up; one at least stays for training.
-    """
+    share: Annotated[float, Field(gt=0, lt=1, examples=[0.1])]
+    """Share of the training samples that is held out, rounded up; one at least stays for training."""
     of: Literal["clients", "server"] = "clients"
     """`clients`: this share of each client's training samples. `server`: this share of all training
     samples, before they are divided over the clients.

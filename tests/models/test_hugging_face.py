@@ -263,13 +263,17 @@ def test_fedavg_averages_the_factors_and_only_with_a_frozen_their_product(model:
         assert min(gaps) > 1e-6
 
 
-def test_perplexity_is_exp_of_transformers_own_loss_over_the_labels() -> None:
-    simulation = Simulation(experiment(evaluation={"measures": ["test_perplexity", "test_accuracy"]}), 0)
-    problem = problem_of(simulation)
+@pytest.mark.parametrize("part", ["test", "validation"])
+def test_perplexity_is_exp_of_transformers_own_loss_over_the_labels(
+    part: Literal["test", "validation"],
+) -> None:
+    names = [f"{part}_perplexity", f"{part}_accuracy"]
+    evaluation = {"measures": names, "validation": {"share": 0.3}}
+    problem = problem_of(Simulation(experiment(evaluation=evaluation), 0))
     module = build_module(parse(GPT2), FEATURES, TOKENS, 0).double().eval()
-    test = problem.data.dataset.test
+    (held,) = problem.data.held_out(part).batches(1_000)
     entropy, right, count = 0.0, 0, 0
-    for features, labels in zip(test.features, test.labels, strict=True):
+    for features, labels in zip(held.features, held.labels, strict=True):
         known = int((labels >= 0).sum())
         sentence = torch.cat([features[:known], labels[known - 1 : known]]).long()[None]
         with torch.no_grad():
@@ -278,9 +282,9 @@ def test_perplexity_is_exp_of_transformers_own_loss_over_the_labels() -> None:
         shifted = transformers.loss.loss_utils.ForCausalLMLoss(scores, sentence, TOKENS)
         entropy, count = entropy + known * float(shifted), count + known
         right += int((scores[0, :-1].argmax(-1) == sentence[0, 1:]).sum())
-    found = problem.evaluate(problem.initial(), {"test_perplexity", "test_accuracy"})
-    assert found["test_perplexity"] == pytest.approx(np.exp(entropy / count), rel=1e-6)
-    assert found["test_accuracy"] == pytest.approx(right / count, rel=1e-12)
+    perplexity, accuracy = map(problem.evaluate(problem.initial(), names).__getitem__, names)
+    assert perplexity == pytest.approx(np.exp(entropy / count), rel=1e-6)
+    assert accuracy == pytest.approx(right / count, rel=1e-12)
     assert problem.client_accuracies(problem.initial()) is not None
 
 

@@ -9,7 +9,15 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor, nn
 
-from fedcore.data.federated import FederatedData, Ids, Samples, UndividedDataset, divide
+from fedcore.data.federated import (
+    HELD_OUT,
+    FederatedData,
+    Ids,
+    Samples,
+    UndividedDataset,
+    divide,
+    with_validation,
+)
 from fedcore.data.plan import PADDING
 from fedcore.models import AnyModel
 from fedcore.models.convolutional import Cnn
@@ -349,9 +357,11 @@ def test_the_accuracy_of_chance_counts_labels_and_not_sequences() -> None:
 def test_labels_count_where_each_client_has_its_own_batch_norm() -> None:
     torch.manual_seed(1)
     module = Normed()
-    problem = supervised_problem(data(owned=True), module, CrossEntropy(), 0.0, None, "local")
+    divided = data(owned=True)
+    held = with_validation(divided, divided.order[:3].numpy(), np.arange(3))
+    problem = supervised_problem(held, module, CrossEntropy(), 0.0, None, "local")
     assert isinstance(problem, NetworkProblem)
-    names = ["test_loss", "test_accuracy", "test_perplexity"]
+    names = [f"{part}_{name}" for part in HELD_OUT for name in ("loss", "accuracy", "perplexity")]
     shared = problem.evaluate(problem.initial(), names)
 
     def own(clients: Ids) -> dict[str, Tensor]:
