@@ -226,7 +226,7 @@ def test_a_model_scored_elsewhere_has_the_same_figures(changes: Document, shared
     spec = specification(
         LARGE_STEPS,
         problem=LARGE_STEPS["problem"] | changes,
-        evaluation={"validation": {"share": 0.2}},
+        evaluation={"validation": {"share": 0.01}},
     )
     here, there, other = Simulation(spec, 0), Simulation(spec, 0), ShardMember(Simulation(spec, 0))
     sent: list[Scoring] = []
