@@ -20,6 +20,7 @@ PROBLEMS: tuple[Document, ...] = (
     {
         **IMAGES,
         "problem": {**IMAGES["problem"], "partition": {**IMAGES["problem"]["partition"], "hold_out": 0.2}},
+        "evaluation": {"validation": {"share": 0.2}},
     },
     {**EXACT, "algorithm": {"kind": "fedaware"}},
     {**SAMPLED, "systems": {"attack": {"kind": "label_flipping", "share": 0.5}}},
@@ -111,7 +112,7 @@ def _makes(subject: Subject) -> dict[int, runs.Make]:
 @cache
 def _unmeasured(problem: int) -> bytes:
     """The last checkpoint of an experiment of PROBLEMS without measures."""
-    spec = ExperimentSpec.model_validate({**PROBLEMS[problem], "evaluation": {"measures": []}})
+    spec = ExperimentSpec.model_validate(_measuring(PROBLEMS[problem], []))
     return runs.finished(spec, 0).checkpoint()
 
 
@@ -125,10 +126,13 @@ def _is_valid(make: runs.Make) -> bool:
 
 def _on(subject: Subject, base: Document) -> runs.Make:
     def make(**changes: Any) -> ExperimentSpec:
-        evaluation = {"evaluation": {"measures": [subject.spec()]}}
-        return ExperimentSpec.model_validate({**base, **evaluation, **changes})
+        return ExperimentSpec.model_validate({**_measuring(base, [subject.spec()]), **changes})
 
     return make
+
+
+def _measuring(base: Document, measures: list[MeasureSpec]) -> Document:
+    return {**base, "evaluation": {**base.get("evaluation", {}), "measures": measures}}
 
 
 def _rows(subject: Subject) -> list[Any]:
