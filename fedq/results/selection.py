@@ -26,7 +26,7 @@ def explain_tuning(specification: Mapping[str, Any]) -> str | None:
         return None
     return (
         f"Tuned on test data: the search judged its arms by {' and '.join(of_tests)}, so their figures are"
-        " too good; hold out samples for it by `evaluation.validation`."
+        " too good; evaluation.validation holds out samples for it."
     )
 
 

@@ -107,7 +107,7 @@ def test_a_partition_with_a_seed_of_its_own_holds_out_the_same_in_all_runs() -> 
     for of in ("clients", "server"):
         fixed, drawn = (IidPartition(kind="iid", clients=4, seed=seed) for seed in (3, None))
         held = [
-            [parts_of(Validation(share=0.2, of=of).divide(numbered(60), scheme, seed))[1] for seed in (1, 2)]  # type: ignore[arg-type]
+            [parts_of(Validation(share=0.2, of=of).divide(numbered(60), scheme, seed))[1] for seed in (1, 2)]
             for scheme in (fixed, drawn)
         ]
         assert held[0][0] == held[0][1]

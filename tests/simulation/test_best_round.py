@@ -39,10 +39,11 @@ def best_of(metric: str | None, *reports: RoundReport) -> BestRound | None:
 @pytest.mark.parametrize("selector", ["validation_accuracy", "validation_loss"])
 def test_where_samples_are_held_out_for_it_the_best_round_is_theirs(selector: str) -> None:
     values = [0.5, 0.75, 0.25] if selector == "validation_accuracy" else [0.5, 0.25, 0.75]
-    reports = [
-        report(round, test_accuracy=tested, **{selector: value})
-        for round, (value, tested) in enumerate(zip(values, [0.9, 0.1, 0.2], strict=True), 1)
+    measures: list[dict[str, Any]] = [
+        {"test_accuracy": tested, selector: value}
+        for value, tested in zip(values, [0.9, 0.1, 0.2], strict=True)
     ]
+    reports = [report(round, **named) for round, named in enumerate(measures, 1)]
     assert best_of(None, *reports) == BestRound(selector, 2, values[1])
 
 

@@ -1,4 +1,4 @@
-"""What results say of how their rounds and arms were selected."""
+"""Sentences of results about the selection of their rounds and arms."""
 
 from typing import Any
 
