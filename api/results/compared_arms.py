@@ -60,7 +60,7 @@ class ComparedArm:
         """Parts of the specification that must agree for a seed to mean the same random choices."""
         spec, systems = self.spec, self.spec.systems
         cohorts = spec.participation, systems.availability, spec.asynchrony
-        return spec.problem.dataset, spec.problem.partition, *cohorts
+        return spec.problem.dataset, spec.problem.partition, spec.evaluation.validation, *cohorts
 
     def pairs_with(self, other: "ComparedArm", found: dict[str, Series]) -> bool:
         """Return whether it is compared with `other` seed by seed."""
@@ -186,7 +186,8 @@ def _pairing(apart: Sequence[str], arms: int) -> str:
     """Say which arms are compared, and name those that are not."""
     if not apart:
         return "All arms are compared, seed by seed."
-    lacking = f"data set, partition, participation and at least {summary.LEAST_SEEDS} seeds"
+    shared = "data set, partition, validation samples, participation"
+    lacking = f"{shared} and at least {summary.LEAST_SEEDS} seeds"
     if len(apart) == arms - 1:
         return f"No arms are compared: they do not share {lacking}."
     return f"Arms are compared seed by seed, except those that do not share {lacking}: {join_names(apart)}."

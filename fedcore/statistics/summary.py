@@ -64,7 +64,7 @@ class MeanInterval(NamedTuple):
 
 def choose_headline(metrics: Container[str]) -> str:
     """Return the metric among `metrics` to show when none was requested."""
-    return next((name for name in HEADLINES if name in metrics), HEADLINES[0])
+    return next((name for name in (*HEADLINES, *SELECTORS) if name in metrics), HEADLINES[0])
 
 
 def estimate(values: Sequence[float]) -> MeanInterval | None:

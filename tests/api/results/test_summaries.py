@@ -13,6 +13,7 @@ from fedcore.platform.store import Database
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.report import RoundReport
 from fedcore.statistics.best_set import ComparisonScale, find_best_arms
+from fedq.results.selection import BY_VALIDATION
 from fedq.results.summaries import have_data_of
 from tests.builders.claims import claim, commit, end_run, end_runs, fail, report
 from tests.builders.experiments import submit_over_http
@@ -312,6 +313,27 @@ def _results(
     made = submit_over_http(http, document)
     end_runs(rows, history, 1)
     return http.get(f"/v1/experiments/{made['id']}/results").json()
+
+
+@pytest.mark.parametrize("params", [{}, {"metric": "test_accuracy"}], ids=["all", "one metric"])
+def test_the_best_of_test_samples_is_that_of_the_round_that_validation_selects(
+    http: httpx.Client, rows: Database, params: Document
+) -> None:
+    """In results and, from figures that are stored with the runs, in the table of arms."""
+    made = submit_over_http(http, TINY)
+    tested, validated = [0.9, 0.5, 0.6], [0.1, 0.7, 0.3]
+    history = [
+        report(round, test_accuracy=tested[round - 1], extra={"validation_accuracy": validated[round - 1]})
+        for round in (1, 2, 3)
+    ]
+    end_runs(rows, lambda _: history, 1)
+    results = http.get(f"/v1/experiments/{made['id']}/results", params=params).json()
+    (arm,) = results["arms"]
+    assert [arm["metrics"]["test_accuracy"][which]["mean"] for which in ("best", "final")] == [0.5, 0.6]
+    assert results["selection"] == BY_VALIDATION
+    (row,) = http.get("/v1/arms", params={"fields": "test_accuracy.best"}).json()["items"]
+    assert row["metrics"]["test_accuracy"]["best"]["mean"] == 0.5
+    assert "by validation" in http.get(f"/v1/experiments/{made['id']}/report.md").text
 
 
 def test_the_simulated_clock_is_read_beside_each_curve(http: httpx.Client, rows: Database) -> None:
