@@ -7,6 +7,7 @@ import yaml
 
 from fedcore import ExperimentSpec
 from fedq.planning.estimates import plan
+from fedq.results.selection import explain_tuning
 from tests.builders.specifications import merged
 
 PAGE = (Path(__file__).parents[2] / "docs/search.md").read_text()
@@ -17,8 +18,10 @@ def blocks(language: str) -> list[str]:
 
 
 def test_examples_of_searches_are_accepted_and_come_to_the_rounds_stated() -> None:
-    search, stopping, study, several, pruned = map(yaml.safe_load, blocks("yaml"))
+    validated, search, stopping, study, several, pruned = map(yaml.safe_load, blocks("yaml"))
+    assert explain_tuning(ExperimentSpec.model_validate(validated).model_dump(mode="json")) is None
     spec = ExperimentSpec.model_validate(search)
+    assert explain_tuning(spec.model_dump(mode="json")) is not None
     ExperimentSpec.model_validate(search | stopping)
     assert plan(ExperimentSpec.model_validate(study)).runs == 120
     ExperimentSpec.model_validate(study | several)
