@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedcore.core import Objective, OtherModel, Outputs, View
+from fedcore.engine.personal import PersonalModels
+from fedcore.simulation.simulation import Simulation
 from fedcore.testing import runs
 from fedcore.testing.finding import require
 from fedcore.testing.subject import IMAGES, Document, Subject
@@ -71,8 +73,9 @@ def _given(objective: Objective) -> _Given:
     own = replace(outputs(), others={name: outputs() for name in others if name in objective.reads})
     counts = torch.tensor([5.0, 0.0, 2.0], dtype=torch.float64) if "class_counts" in objective.reads else None
     drawn = torch.rand(SAMPLES, objective.random_numbers, generator=generator, dtype=torch.float64)
-    view = View(_cross_entropy, torch.full((SAMPLES,), 1 / SAMPLES, dtype=torch.float64), counts, drawn)
-    return _Given(own, torch.tensor([0, 2, 0, 2]), view)
+    weights, labels = torch.ones(SAMPLES, dtype=torch.float64), torch.tensor([0, 2, 0, 2])
+    reported = objective.report(outputs(), labels, View(_cross_entropy, weights, None, drawn))
+    return _Given(own, labels, View(_cross_entropy, weights / SAMPLES, counts, drawn, reported))
 
 
 def _cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
@@ -119,6 +122,15 @@ def the_objective_is_what_it_declares(subject: Subject) -> None:
         )
 
 
+def _loss_of_clients(simulation: Simulation) -> float:
+    """The training loss of the clients' personal models, which is that of the server's if they have none."""
+    state, problem = simulation.state, simulation.context.evaluated
+    clients = np.arange(len(problem.share))
+    models = PersonalModels(simulation.context, state.server, state.table).models(clients).models
+    losses = [problem.client_losses(model, clients[[row]])[0] for row, model in enumerate(models)]
+    return float(problem.share @ np.array(losses))
+
+
 def _require_same(objective: Objective, given: _Given, wanted: str, cause: str) -> None:
     before, after = (objective.loss(*each)[:-1] for each in (given, given.with_another_last()))
     off = float((after - before).abs().max())
@@ -126,15 +138,11 @@ def _require_same(objective: Objective, given: _Given, wanted: str, cause: str) 
 
 
 def a_run_with_the_objective_learns(subject: Subject) -> None:
-    """The training loss of a small network stays finite and falls over ten rounds."""
+    """The training loss of small networks, each client's own, stays finite and falls over ten rounds."""
     if subject.spec().objective() is None:
         return
-    simulation = runs.finished(subject.experiment(NETWORK, "algorithm", rounds=10), 0)
-    problem, clients = simulation.context.evaluated, np.arange(len(simulation.context.evaluated.share))
-    before, after = (
-        float(problem.share @ problem.client_losses(model, clients))
-        for model in (problem.initial(), simulation.state.server.x)
-    )
+    spec = subject.experiment(NETWORK, "algorithm", rounds=10)
+    before, after = map(_loss_of_clients, (Simulation(spec, 0), runs.finished(spec, 0)))
     require(
         after < before,
         f"a training loss below {before:.4g}, that of the first model, after ten rounds",
