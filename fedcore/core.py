@@ -412,6 +412,10 @@ class Models(Declaring):
     """True if each local step is the solver's, along the rule's direction."""
     full_gradient: ClassVar[bool] = False
     """True if each client computes its full gradient at its personal model before it trains."""
+    pooled: ClassVar[bool] = False
+    """True if one model takes the steps of all clients of a round on the samples of all clients, and nothing
+    travels.
+    """
     by_layers: ClassVar[bool] = False
     """True if layers are told apart, once the network is known: some stay with the client, or several models
     have some in common.

@@ -54,6 +54,8 @@ def messages_of(algorithm: Algorithm, dim: int, statistics: int = 0) -> tuple[Ro
     """The messages of a round of `algorithm`, for a network that is known or all of whose D = `dim`
     parameters travel; `statistics` S go with each model.
     """
+    if algorithm.models.pooled:
+        return ()
     return (*_down(algorithm, dim, statistics), *_exchanged(algorithm, dim), *_up(algorithm, dim, statistics))
 
 

@@ -31,6 +31,7 @@ from fedcore.algorithms.mimelite import MimeLite
 from fedcore.algorithms.moon import Moon
 from fedcore.algorithms.per_fedavg import PerFedAvg, PFedMe
 from fedcore.algorithms.personal_layers import FedBabu, FedPer, FedRep, LgFedAvg, LocalTraining
+from fedcore.algorithms.pooled import PooledTraining
 from fedcore.algorithms.robust import (
     BulyanAggregator,
     CentredClippingAggregator,
@@ -83,6 +84,7 @@ ALGORITHMS = Family(
         FedRep,
         FedBabu,
         LocalTraining,
+        PooledTraining,
         Ditto,
         Apfl,
         PerFedAvg,

@@ -62,6 +62,8 @@ class AlgorithmSpec(Declaring, Block):
     """True if the algorithm computes its own weights and ignores the weights of the participation
     scheme.
     """
+    reference: ClassVar[bool] = False
+    """True if it is a line of reference for methods and no method: its arms are not among the best."""
     min_norm: ClassVar[bool] = False
     """True if the aggregator's state holds min-norm weights: `clients` [V] and `weights` [V]."""
 

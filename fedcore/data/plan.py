@@ -38,11 +38,22 @@ def mini_batches(seed: int, round: int, client: int, samples: int, work: Work) -
     """
     if work.batch_size >= samples:
         return np.broadcast_to(np.arange(samples), (work.steps, samples))
+    draw = generator(seed, BATCHES, round, client)
+    if work.lengths is not None:
+        passes = -(-sum(work.lengths) // samples), samples
+        return _in_rows(draw.permuted(np.broadcast_to(np.arange(samples), passes), axis=1), work.lengths)
     epochs, length = _extent(samples, work)
     rows = np.full((epochs, length), PADDING, np.int64)
-    draw = generator(seed, BATCHES, round, client)
     rows[:, :samples] = draw.permuted(np.broadcast_to(np.arange(samples), (epochs, samples)), axis=1)
     return rows.reshape(-1, work.batch_size)[: work.steps]
+
+
+def _in_rows(samples: Ids, lengths: Sequence[int]) -> Ids:
+    """The first of `samples` in rows of these lengths, padded to the longest."""
+    counts = np.array(lengths)[:, None]
+    rows = np.full((len(counts), counts.max()), PADDING)
+    rows[np.arange(rows.shape[1]) < counts] = samples.ravel()[: counts.sum()]
+    return rows
 
 
 def cohort_batches(
@@ -55,7 +66,7 @@ def cohort_batches(
     counts = samples.tolist()
     extents = np.array(
         [
-            (0, 0) if item.batch_size >= count else _extent(count, item)
+            (0, 0) if item.batch_size >= count or item.lengths else _extent(count, item)
             for count, item in zip(counts, work, strict=True)
         ]
     )
@@ -71,8 +82,10 @@ def cohort_batches(
     return tuple(
         flat[end - number : end].reshape(-1, item.batch_size)[: item.steps]
         if number
-        else mini_batches(seed, round, 0, count, item)
-        for end, number, count, item in zip(ends.tolist(), numbers.tolist(), counts, work, strict=True)
+        else mini_batches(seed, round, client, count, item)
+        for end, number, client, count, item in zip(
+            ends.tolist(), numbers.tolist(), clients.tolist(), counts, work, strict=True
+        )
     )
 
 

@@ -41,7 +41,7 @@ class RunContext:
     seed: int
     algorithm: Algorithm
     problem: TrainingProblem
-    """The problem trained on."""
+    """The problem trained on, with the clients that are drawn."""
     evaluated: TrainingProblem
     """The problem that measures are taken on: the clients' own samples, before any attack or noise."""
     choice: EngineChoice
@@ -64,6 +64,11 @@ class RunContext:
     """`systems.availability`, if it is given."""
     share_scoring: Callable[[Tensor | None], ShareScoring] | None = None
     """Has other processes help to evaluate models, given the running statistics of these."""
+
+    @property
+    def trained(self) -> TrainingProblem:
+        """The problem as engines see it: with one client if samples are pooled."""
+        return self.problem.pooled() if self.algorithm.models.pooled else self.problem
 
     @property
     def draws(self) -> DrawContext:

@@ -96,6 +96,7 @@ class Dissimilarity(MeasureSpec):
             " counted each client: the min-norm weights, or otherwise FedNova's implied weights",
             "the sum is 0, or, without min-norm weights, local steps are not linear in the gradients (`adam`,"
             " `adamw`, `clip_norm`)",
+            offered_by=lambda algorithm: not algorithm.reference,
             least=0.0,
         ),
         MeasureInfo(

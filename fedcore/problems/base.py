@@ -111,6 +111,10 @@ class TrainingProblem(Stackable, Protocol):
         """
         ...
 
+    def pooled(self) -> "TrainingProblem":
+        """The same objective as that of one client, who holds the samples of all."""
+        ...
+
     def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
         """Full gradients [m, D] of `clients` [m] at one model `theta` [D]."""
         ...

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -84,6 +84,16 @@ class LeastSquaresProblem(QuadraticProblem):
 
     def stack(self, clients: Ids, batches: Tensor, *step: Step) -> Stacked:
         return self.samples.stack(clients, batches)
+
+    def pooled(self) -> Self:
+        problem, held = super().pooled(), self.samples
+        # Rows that are scaled so count the client's p_i together in the mean over all.
+        scales = np.sqrt(self.share * self.sizes.sum() / self.sizes).repeat(self.sizes)
+        factors = torch.from_numpy(scales).to(held.rows)
+        problem.samples = _Samples(
+            held.rows * factors[:, None], held.targets * factors, problem.sizes, held.ridge
+        )
+        return problem
 
     def joined(self, cohorts: Sequence[tuple[Any, Ids]]) -> Stackable:
         parts = [problem.samples.some(clients) for problem, clients in cohorts]

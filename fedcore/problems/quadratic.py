@@ -1,8 +1,9 @@
 """Quadratic clients, F_i(x) = 1/2 x' H_i x - e_i' x + c_i, with their minimiser in closed form."""
 
 from collections.abc import Collection, Hashable, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -80,6 +81,12 @@ class QuadraticProblem:
             hessians,
             torch.cat([problem.clients.linear[torch.from_numpy(clients)] for problem, clients in cohorts]),
         )
+
+    def pooled(self) -> Self:
+        problem, (hessian, linear, _) = copy(self), self._mean
+        problem.sizes, problem.share = self.sizes.sum(keepdims=True), np.ones(1)
+        problem.clients = _Clients(hessian[None], linear[None])
+        return problem
 
     def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
         return self.clients.stack(clients, torch.empty(0)).gradient(theta.expand(len(clients), -1), 0)

@@ -5,7 +5,7 @@ its way through a model.
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from itertools import accumulate, zip_longest
 from typing import Any, Literal, NamedTuple, Self
@@ -238,6 +238,13 @@ class SupervisedProblem:
         problem = copy(self)
         problem.data, problem.kind = data, None
         problem.dense = self.dense and dense_network(data, self._layout, self._loss, self._l2)
+        return problem
+
+    def pooled(self) -> Self:
+        problem, ends = copy(self), self.data.offsets[[0, -1]]
+        problem.data = replace(self.data, offsets=ends, owners=None)
+        problem.sizes, problem.share = problem.data.sizes, np.ones(1)
+        problem.dense = self.dense and replace(self.dense, offsets=ends, scale=np.ones(1))
         return problem
 
     def clipped(self, clipping: SampleClipping) -> Self:

@@ -94,6 +94,9 @@ class Transformed:
             stackable, torch.cat([transformed.scales(clients) for transformed, clients in cohorts])
         )
 
+    def pooled(self) -> TrainingProblem:
+        return self.problem.pooled()
+
     def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
         return self.scales(clients) * self.problem.client_gradients(theta, clients)
 

@@ -48,7 +48,7 @@ class ShardMember:
             problem = bind_state(context.evaluated, scoring.statistics, self._state.table)
             assert isinstance(problem, SupervisedProblem)
             return ShardMessage({}, {SCORES: problem.score(scoring.theta, scoring.batches)})
-        shard = shard_of_message(message, context.algorithm, context.problem, device, self._kept)
+        shard = shard_of_message(message, context.algorithm, context.trained, device, self._kept)
         result = train_shard(ENGINES[message.header["engine"]], shard)
         if self._keeps and isinstance(result, ClientUpdate):
             self._kept.scatter(shard.work.clients, memory_after(shard, result))

@@ -12,7 +12,7 @@ from fedcore.core import Aggregator, Compressor, is_linear
 from fedcore.data.augment import transform_of
 from fedcore.data.exact import ExactProblem
 from fedcore.errors import SpecificationError
-from fedcore.measures import MEASURES, OF_VALIDATION, names_of
+from fedcore.measures import MEASURES, OF_VALIDATION, groups_of, measure_named, names_of
 from fedcore.models.dense import Linear, Logistic
 from fedcore.models.losses import CrossEntropy
 from fedcore.models.module_object import ModuleObject
@@ -72,6 +72,7 @@ def check(spec: ExperimentSpec) -> None:
         spec.problem.model.check_seeds(len(spec.seeds))
     _check_engine(spec)
     _check_objective(spec)
+    _check_pooled(spec)
     clients, models = population(spec.problem), spec.algorithm.models().kept
     dim = models * dimension(spec.problem)
     if dim > MAX_PARAMETERS:
@@ -246,6 +247,48 @@ def _check_objective(spec: ExperimentSpec) -> None:
         )
 
 
+def _check_pooled(spec: ExperimentSpec) -> None:
+    """Where samples are pooled nothing is sent: refuse what is done to messages, and measures of the clients
+    of a round.
+    """
+    if not spec.algorithm.models().pooled:
+        return
+    scheme, asked, links = spec.participation, spec.evaluation.measures, spec.compression
+    blocks = {
+        "/privacy": spec.privacy,
+        "/asynchrony": spec.asynchrony,
+        "/aggregator": spec.aggregator,
+        "/systems/attack": spec.systems.attack,
+        "/compression/uplink": None if isinstance(links.uplink, NoCompression) else links.uplink,
+        "/compression/downlink": None if isinstance(links.downlink, NoCompression) else links.downlink,
+        "/server": _changed_step(spec),
+    }
+    refused = [(field, "omit this") for field, block in blocks.items() if block is not None]
+    if scheme.selects() or scheme.observes():
+        refused.append(("/participation", "use a scheme that asks clients for nothing, such as `uniform`"))
+    if getattr(spec.problem.model, "batch_norm", None) == "local":
+        refused.append(("/problem/model/batch_norm", "use another policy"))
+    of_rounds = {name for group in groups_of(asked) if group.of == "round" for name in group.names()}
+    for name in names_of(asked):
+        measure = measure_named(name)
+        if name in of_rounds or not (measure is None or measure.offered_by(type(spec.algorithm))):
+            refused.append(("/evaluation/measures", f"omit {name}"))
+    for field, fix in refused:
+        raise SpecificationError(
+            field,
+            f"{spec.algorithm.kind} has the samples of all clients in one place, and sends nothing: {fix}",
+        )
+
+
+def _changed_step(spec: ExperimentSpec) -> str | None:
+    """The field by which the server takes another step than to where averaging puts it; None if it does not."""
+    server = spec.server
+    plain = server is None or isinstance(server, OwnServer | SgdServer)
+    if plain and (spec.algorithm.server_lr if server is None else server.lr) == 1.0:
+        return None
+    return "/algorithm/server_lr" if server is None else "/server"
+
+
 def _check_engine(spec: ExperimentSpec) -> None:
     if spec.execution.engine == "compiled" and (reason := not_compiled(spec)):
         raise SpecificationError("/execution/engine", f"`compiled` supports only {reason}; use `auto`")
@@ -285,10 +328,9 @@ def _check_exact_average(spec: ExperimentSpec) -> None:
 
 def _differs_from_average(spec: ExperimentSpec) -> tuple[str, str] | None:
     """The field by which x is another than the average of the clients' models, and the fix."""
-    server, downlink = spec.server, spec.build().downlink
-    plain = server is None or isinstance(server, OwnServer | SgdServer)
-    if not plain or (spec.algorithm.server_lr if server is None else server.lr) != 1.0:
-        return "/algorithm/server_lr" if server is None else "/server", "omit this"
+    downlink = spec.build().downlink
+    if (field := _changed_step(spec)) is not None:
+        return field, "omit this"
     if spec.aggregator is not None:
         return "/aggregator", "omit this"
     if spec.participation.weighting in ("original", "unbiased"):

@@ -341,9 +341,22 @@ def check_search(spec: ExperimentSpec, arms: Sequence[ExperimentSpec]) -> None:
             raise SpecificationError(
                 f"/sweep/{path}", "with `search`, all arms must have the same rounds and evaluations"
             )
+    check_competitors(arms)
     for arm in arms:
         _check_metric(search, "/search/metric", arm)
     _check_rungs(search, spec)
+
+
+def check_competitors(arms: Iterable[ExperimentSpec]) -> None:
+    """Raise SpecificationError if a search would compare methods with a line of reference."""
+    kinds = {arm.algorithm.kind: arm.algorithm.reference for arm in arms}
+    if len(set(kinds.values())) > 1:
+        reference = next(kind for kind in kinds if kinds[kind])
+        raise SpecificationError(
+            "/search",
+            f"{reference} is a line of reference, with which methods do not compete: run it beside them in an"
+            " experiment without `search`",
+        )
 
 
 def _check_study(search: Study, spec: ExperimentSpec) -> None:

@@ -5,6 +5,7 @@ Blocks `systems.epochs`, `systems.steps`, `systems.batch_size` and `systems.stra
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -236,11 +237,35 @@ class Work:
 
     steps: int
     batch_size: int
+    lengths: tuple[int, ...] | None = None
+    """Samples of each step, where they differ in another way than that epochs end with fewer."""
 
 
 def steps_of(epochs: int, samples: int, batch_size: int) -> int:
     """epochs * ceil(n / B): the short last batch of an epoch is a step."""
     return epochs * -(-samples // batch_size)
+
+
+def pool_work(work: Sequence[Work], samples: Ids, total: int, *, whole: bool) -> Work:
+    """All steps of clients that hold `samples` [M], as the work of one client who holds the `total`: each of
+    as many samples, first those of all first epochs, then of all second ones; of the `whole` set if batches
+    are full.
+    """
+    steps = sum(item.steps for item in work)
+    if whole:
+        return Work(steps, total)
+    epochs, lengths = [], []
+    for item, held in zip(work, samples.tolist(), strict=True):
+        per_epoch = steps_of(1, held, item.batch_size)
+        epoch, step = np.divmod(np.arange(item.steps), per_epoch)
+        epochs.append(epoch)
+        rest = held - step * item.batch_size
+        lengths.append(np.minimum(item.batch_size, rest))
+    order = np.argsort(np.concatenate(epochs), kind="stable")
+    of_steps = np.concatenate(lengths)[order]
+    if of_steps.min() == total:
+        return Work(steps, total)
+    return Work(steps, int(of_steps.max()), tuple(of_steps.tolist()))
 
 
 def plan_work(

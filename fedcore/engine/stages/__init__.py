@@ -70,6 +70,7 @@ _BEFORE: Sequence[tuple[str, Asked]] = (
     ("beside.Tune", lambda _, built: built.tuner is not None),
     ("select.Select", _in_rounds),
     ("arrivals.AwaitArrivals", lambda spec, _: spec.asynchrony is not None),
+    ("pool.Pool", lambda _, built: built.models.pooled),
     ("prepare.Prepare", _always),
     ("compress.ExchangeGradients", lambda _, built: built.exchange is not None),
 )
