@@ -37,6 +37,7 @@ from fedcore.algorithms.personal_layers import FedPer as FedPer
 from fedcore.algorithms.personal_layers import FedRep as FedRep
 from fedcore.algorithms.personal_layers import LgFedAvg as LgFedAvg
 from fedcore.algorithms.personal_layers import LocalTraining as LocalTraining
+from fedcore.algorithms.pooled import PooledTraining as PooledTraining
 from fedcore.algorithms.robust import BulyanAggregator as BulyanAggregator
 from fedcore.algorithms.robust import CentredClippingAggregator as CentredClippingAggregator
 from fedcore.algorithms.robust import GeometricMedianAggregator as GeometricMedianAggregator

@@ -19,7 +19,7 @@ from fedq.event_positions import Position
 from fedq.results.curves import Window
 from fedq.results.presentation import RunFigure
 from fedq.results.selection import explain_selection
-from fedq.results.summaries import TOTALS, Metric, arms_of, best_arms_of, by_arm
+from fedq.results.summaries import TOTALS, Metric, arms_of, best_arms_of, by_arm, references_among
 from fedq.schemas import Comparison, Member
 
 MOST_ARMS = 500
@@ -104,10 +104,8 @@ def compare(
             )
         found = curves.of_runs(session, [run.id for one in chosen for run in one.runs], *metrics, *TOTALS)
         settings = stored_settings.settings_of(session, list({one.experiment.id for one in chosen}))
-    parameters = [
-        {**settings[one.experiment.id].arms.get(one.arm, {}), **settings[one.experiment.id].common}
-        for one in chosen
-    ]
+    parameters = [settings[one.experiment.id].of(one.arm) for one in chosen]
+    references = references_among([of_arm.get("algorithm.kind") for of_arm in parameters])
     first = chosen[baseline or 0]
     comparable = [one.data == first.data and one.pairs_with(first, found) for one in chosen]
     members = [one.runs for one in chosen]
@@ -116,7 +114,7 @@ def compare(
     starts = None
     if since is not None:
         starts = changed_from(members, every, position_of(since, len(every), "?since"))
-    arms = arms_of(members, found, metrics, window, starts)
+    arms = arms_of(members, found, metrics, window, starts, references)
     names = _names(chosen)
     return Comparison(
         name=" and ".join(dict.fromkeys(one.experiment.name for one in chosen)),
@@ -134,6 +132,7 @@ def compare(
             baseline,
             comparable,
             names,
+            references=references,
         ),
         selection=explain_selection([one.experiment.spec for one in chosen], found.values()),
         members=[one.member(paired=comparable[place]) for place, one in enumerate(chosen)],

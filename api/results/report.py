@@ -46,7 +46,7 @@ class Cell(NamedTuple):
 
     text: str
     best: bool
-    """True if no other arm has a better mean."""
+    """True if no other arm has a better mean; lines of reference do not count."""
 
 
 class Section(NamedTuple):
@@ -108,9 +108,14 @@ def _sections(
     """Yield the sections, the most telling metrics first."""
     found = {name for arm in results.arms for name in arm.curves}
     arms = list(by_arm(rows_read.runs).values())
+    references = [place for place, arm in enumerate(results.arms) if arm.reference]
     for metric in [*(name for name in HEADLINES if name in found), *sorted(found - set(HEADLINES))]:
         best_arms = best_arms_of(
-            arms, rows_read.series, [metric], confirmed=CONFIRMATION in rows_read.experiment.tags
+            arms,
+            rows_read.series,
+            [metric],
+            confirmed=CONFIRMATION in rows_read.experiment.tags,
+            references=references,
         )
         table = comparison_cells(results.model_copy(update={"best_arms": best_arms}), metric)
         best = _best(results, metric)
@@ -142,7 +147,7 @@ def _best(results: Results, metric: str) -> dict[str, int]:
         found = {
             row: getattr(arm.metrics[metric], figure)
             for row, arm in enumerate(results.arms)
-            if metric in arm.metrics
+            if metric in arm.metrics and not arm.reference
         }
         means = {row: estimate.mean for row, estimate in found.items() if estimate is not None}
         if means and better:

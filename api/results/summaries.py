@@ -15,7 +15,7 @@ from fedq.results.confirmation import CONFIRMATION
 from fedq.results.curves import Window
 from fedq.results.presentation import ComparedFigure
 from fedq.results.selection import explain_selection
-from fedq.results.summaries import arms_of, best_arms_of, by_arm, data_sources
+from fedq.results.summaries import arms_of, best_arms_of, by_arm, data_sources, references_among
 from fedq.schemas import Results
 
 
@@ -61,6 +61,7 @@ def results_of(
     """
     experiment = rows.experiment
     arms = list(by_arm(rows.runs).values())
+    references = references_among([rows.parameters.of(arm[0].arm).get("algorithm.kind") for arm in arms])
     return Results(
         experiment_id=experiment.id,
         name=experiment.name,
@@ -80,10 +81,17 @@ def results_of(
                 metrics,
                 window,
                 None if position is None else changed_from(arms, rows.runs, position),
+                references,
             )
         ],
         best_arms=best_arms_of(
-            arms, rows.series, metrics, by, baseline, confirmed=CONFIRMATION in experiment.tags
+            arms,
+            rows.series,
+            metrics,
+            by,
+            baseline,
+            confirmed=CONFIRMATION in experiment.tags,
+            references=references,
         ),
         selection=explain_selection([experiment.spec], rows.series.values()),
     )

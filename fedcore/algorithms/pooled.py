@@ -14,17 +14,16 @@ class PooledModel(Models):
 
 
 class PooledTraining(AlgorithmSpec):
-    """The samples of all clients are one set, on which one model is trained, for reference; nothing is sent.
+    """One model is trained on the samples of all clients together, for reference; nothing is sent.
 
-        x <- x - eta g_B(x),   for each of the sum_i tau_i mini-batches B of a round
+        x <- x - eta g_B(x)   for each of the sum_i tau_i mini-batches B of a round
 
-    These are the steps that the clients of the round would take, one after another: as many, of as many samples
-    each, so that a round costs as much as one of FedAvg. Mini-batches are drawn without replacement from the
-    whole set, anew in every round; with `batch_size: full` each is the whole set. With full participation and E
-    epochs a round is E passes over all data. Weights of clients count for nothing: each sample counts the same,
-    and on exact problems each client its p_i. The local optimiser begins every round anew, as at clients, and a
-    schedule that counts local steps counts all of them. On the simulated clock a round lasts as long as the
-    training of its clients, who send nothing.
+    It takes the local steps of the clients of the round, one after another: as many, and on as many samples
+    each, but drawn from the set of all clients without replacement, anew in each round. So a round costs what
+    it costs FedAvg, and with full participation and E epochs it is E passes over all data. With `batch_size:
+    full` each step is on the whole set, and costs more. Samples count alike, whatever the weights of clients;
+    clients of exact problems count p_i. The local optimiser begins anew in each round, and a schedule that
+    counts local steps counts all of them. On the simulated clock a round lasts as long as its clients train.
     """
 
     source = "the baseline of papers on federated learning, e.g. Zhao et al., 2018 (centralised training)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fedcore.algorithms.base import AlgorithmSpec
@@ -248,40 +248,46 @@ def _check_objective(spec: ExperimentSpec) -> None:
 
 
 def _check_pooled(spec: ExperimentSpec) -> None:
-    """Where samples are pooled nothing is sent: refuse what is done to messages, and measures of the clients
-    of a round.
-    """
+    """Where samples are pooled nothing is sent: refuse what is done to messages or by single clients."""
     if not spec.algorithm.models().pooled:
         return
-    scheme, asked, links = spec.participation, spec.evaluation.measures, spec.compression
-    blocks = {
-        "/privacy": spec.privacy,
-        "/asynchrony": spec.asynchrony,
-        "/aggregator": spec.aggregator,
-        "/systems/attack": spec.systems.attack,
-        "/compression/uplink": None if isinstance(links.uplink, NoCompression) else links.uplink,
-        "/compression/downlink": None if isinstance(links.downlink, NoCompression) else links.downlink,
-        "/server": _changed_step(spec),
-    }
-    refused = [(field, "omit this") for field, block in blocks.items() if block is not None]
-    if scheme.selects() or scheme.observes():
-        refused.append(("/participation", "use a scheme that asks clients for nothing, such as `uniform`"))
-    if getattr(spec.problem.model, "batch_norm", None) == "local":
-        refused.append(("/problem/model/batch_norm", "use another policy"))
-    of_rounds = {name for group in groups_of(asked) if group.of == "round" for name in group.names()}
-    for name in names_of(asked):
-        measure = measure_named(name)
-        if name in of_rounds or not (measure is None or measure.offered_by(type(spec.algorithm))):
-            refused.append(("/evaluation/measures", f"omit {name}"))
-    for field, fix in refused:
+    for field, fix in (*_done_to_messages(spec), *_done_by_clients(spec)):
         raise SpecificationError(
             field,
             f"{spec.algorithm.kind} has the samples of all clients in one place, and sends nothing: {fix}",
         )
 
 
+def _done_to_messages(spec: ExperimentSpec) -> Iterator[tuple[str, str]]:
+    """Fields by which messages are changed, or the server's step is, with the fix."""
+    omit = "omit this, or set it to null in an arm"
+    blocks = {"/privacy": spec.privacy, "/asynchrony": spec.asynchrony, "/aggregator": spec.aggregator}
+    yield from ((field, omit) for field, block in blocks.items() if block is not None)
+    if (field := _changed_step(spec)) is not None:
+        yield field, omit if field == "/server" else "omit this"
+    for name in ("uplink", "downlink"):
+        if not isinstance(getattr(spec.compression, name), NoCompression):
+            yield f"/compression/{name}", "use `{kind: none}`"
+
+
+def _done_by_clients(spec: ExperimentSpec) -> Iterator[tuple[str, str]]:
+    """Fields that need clients who train on their own, with the fix."""
+    scheme, asked = spec.participation, spec.evaluation.measures
+    if spec.systems.attack is not None:
+        yield "/systems/attack", "omit this, or set it to null in an arm"
+    if scheme.selects() or scheme.observes():
+        yield "/participation", "use a scheme that asks clients for nothing, such as `uniform`"
+    if getattr(spec.problem.model, "batch_norm", None) == "local":
+        yield "/problem/model/batch_norm", "use another policy"
+    of_rounds = {name for group in groups_of(asked) if group.of == "round" for name in group.names()}
+    for name in names_of(asked):
+        measure = measure_named(name)
+        if name in of_rounds or (measure and not measure.offered_by(type(spec.algorithm))):
+            yield "/evaluation/measures", f"omit {name}, which is of the clients of a round"
+
+
 def _changed_step(spec: ExperimentSpec) -> str | None:
-    """The field by which the server takes another step than to where averaging puts it; None if it does not."""
+    """The field by which the server moves elsewhere than where averaging puts it; None if there is none."""
     server = spec.server
     plain = server is None or isinstance(server, OwnServer | SgdServer)
     if plain and (spec.algorithm.server_lr if server is None else server.lr) == 1.0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import cycle
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
@@ -341,13 +342,13 @@ def check_search(spec: ExperimentSpec, arms: Sequence[ExperimentSpec]) -> None:
             raise SpecificationError(
                 f"/sweep/{path}", "with `search`, all arms must have the same rounds and evaluations"
             )
-    check_competitors(arms)
+    _check_competitors(arms)
     for arm in arms:
         _check_metric(search, "/search/metric", arm)
     _check_rungs(search, spec)
 
 
-def check_competitors(arms: Iterable[ExperimentSpec]) -> None:
+def _check_competitors(arms: Iterable[ExperimentSpec]) -> None:
     """Raise SpecificationError if a search would compare methods with a line of reference."""
     kinds = {arm.algorithm.kind: arm.algorithm.reference for arm in arms}
     if len(set(kinds.values())) > 1:

@@ -62,6 +62,8 @@ class ArmVerdict(StrEnum):
     NOT_COMPARED = "not_compared"
     """It has figures for fewer than two seeds that it shares with others, or shares none with most."""
     DIVERGED = "diverged"
+    REFERENCE = "reference"
+    """It is a line of reference, with which the others do not compete."""
 
 
 _IN_SET = (ArmVerdict.BEST, ArmVerdict.AMONG_BEST)

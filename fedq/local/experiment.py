@@ -45,7 +45,15 @@ from fedq.planning.work import count_work, name_kind
 from fedq.results.confirmation import CONFIRMATION
 from fedq.results.curves import Window
 from fedq.results.selection import explain_selection
-from fedq.results.summaries import TOTALS, arms_of, best_arms_of, by_arm, data_sources, metric_names
+from fedq.results.summaries import (
+    TOTALS,
+    arms_of,
+    best_arms_of,
+    by_arm,
+    data_sources,
+    metric_names,
+    references_among,
+)
 from fedq.schemas import Results
 
 POLL_S = 0.2
@@ -346,7 +354,9 @@ def _devices() -> list[str]:
 def results(folder: ExperimentFolder) -> Results:
     """Return the results so far, of all runs in the folder."""
     spec, metrics = folder.spec, metric_names()
-    found = [_folder_run(folder, arm, seed) for arm in spec.arms() for seed in spec.seeds]
+    every = spec.arms()
+    found = [_folder_run(folder, arm, seed) for arm in every for seed in spec.seeds]
+    references = references_among([arm.spec.algorithm.kind for arm in every])
     runs = [run for run, _, _ in found]
     series = {run.id: _series(rows, {*metrics, *TOTALS}) for run, rows, _ in found if rows}
     statuses, arms = {run.status for run in runs}, list(by_arm(runs).values())
@@ -363,8 +373,10 @@ def results(folder: ExperimentFolder) -> Results:
         provenance=folder.experiment["provenance"],
         data_sources=data_sources(provenance for _, _, provenance in found),
         confidence=summary.CONFIDENCE,
-        arms=arms_of(arms, series, metrics, Window(POINTS)),
-        best_arms=best_arms_of(arms, series, metrics, confirmed=CONFIRMATION in spec.tags),
+        arms=arms_of(arms, series, metrics, Window(POINTS), references=references),
+        best_arms=best_arms_of(
+            arms, series, metrics, confirmed=CONFIRMATION in spec.tags, references=references
+        ),
         selection=explain_selection([spec.model_dump(mode="json")], series.values()),
     )
 

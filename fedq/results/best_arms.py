@@ -44,22 +44,36 @@ def best_arms(  # noqa: PLR0913 - what a comparison depends on
     target: float = 0.0,
     horizon: float = inf,
     confirmed: bool = False,
+    references: Collection[int] = (),
 ) -> BestArms | None:
     """The arms that may be the best by these figures, by seed, and each beside the best of the others or
     beside a `baseline`; None for a single arm, for more than MOST_COMPARED with figures, and for a metric
-    that has no better and worse.
+    that has no better and worse. Arms that are `references` do not compete: they are in no such set, and are
+    beside others only as the baseline.
 
     Costs are those of reaching the value `target` of the metric, and count up to the `horizon`. Unless the
     arms are `confirmed`, by seeds that did not select them, the leader of many is said to be selected.
     """
     cost = by in get_args(TargetCost)
     better = min if cost else better_of(metric)
-    if better is None or len(names) < 2 or sum(map(bool, figures)) > MOST_COMPARED:
+    competing, beside_reference = len(names) - len(references), baseline in references
+    if better is None or sum(map(bool, figures)) > MOST_COMPARED:
+        return None
+    if competing < (1 if beside_reference else 2):
         return None
     scale = ComparisonScale.LOG if cost else _scale_of(metric)
-    found = _found(figures, diverged, scale, baseline, higher_is_better=better is max)
+
+    def find(left_out: set[int]) -> BestSet:
+        kept = [{} if arm in left_out else values for arm, values in enumerate(figures)]
+        return _found(kept, diverged, scale, baseline, higher_is_better=better is max)
+
+    found = find({*references})
+    if beside_reference:
+        # The line that the others are beside is not among those that may be the best.
+        found = found._replace(control=find({*references} - {baseline}).control)
+    found = _with_references(found, references)
     figure = _WORDS[by].format(metric=metric.replace("_", " "), target=target)
-    said = [_words(names, found, figure, better)]
+    said = [_words(names, found, figure, better)] if competing > 1 else []
     if baseline is not None and found.arms:
         said.insert(0, _beside_baseline(names, found, figure, baseline))
     compared = _compared(found)
@@ -111,12 +125,27 @@ def _found(
         return find()
 
 
+def _with_references(found: BestSet, references: Collection[int]) -> BestSet:
+    """Name lines of reference so where they were not compared."""
+
+    def named(beside: Sequence[ArmBeside]) -> tuple[ArmBeside, ...]:
+        return tuple(
+            one._replace(verdict=ArmVerdict.REFERENCE)
+            if arm in references and one.verdict is ArmVerdict.NOT_COMPARED
+            else one
+            for arm, one in enumerate(beside)
+        )
+
+    return found._replace(beside=named(found.beside), control=named(found.control))
+
+
 _VERDICTS = {
     None: "baseline",
     ArmVerdict.AMONG_BEST: "may be best",
     ArmVerdict.TOO_FEW_SEEDS: "too few seeds",
     ArmVerdict.NOT_COMPARED: "not compared",
 }
+_LEFT_OUT = (ArmVerdict.DIVERGED, ArmVerdict.REFERENCE)
 
 
 def _verdict(one: ArmBeside) -> str:
@@ -169,7 +198,7 @@ def _words(names: Sequence[str], found: BestSet, figure: str, better: Callable[.
             f"{leader} leads in {figure}, but {_listed(names, others)} may be as good or better {basis}."
             if others
             else f"{leader} is the best arm in {figure} {basis}."
-            if compared + len(places[ArmVerdict.DIVERGED]) == len(names)
+            if compared + sum(len(places[verdict]) for verdict in _LEFT_OUT) == len(names)
             else f"{leader} is the best of the {compared} arms that can be compared in {figure} {basis}."
         )
     if worse := places[ArmVerdict.WORSE]:

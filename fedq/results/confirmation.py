@@ -20,8 +20,8 @@ CONFIRMATION = "confirmation"
 def confirming_specification(
     specification: Mapping[str, Any], results: Results, arms: int | Sequence[str], seeds: int
 ) -> dict[str, Any]:
-    """The specification of an experiment of `arms` of another one, its leading ones if given by their
-    number, with `seeds` seeds that it does not have. `results` are those of the other one.
+    """The specification of an experiment of `arms` of another one, its leading ones and lines of reference if
+    given by their number, with `seeds` seeds that it does not have. `results` are those of the other one.
 
     Raises ValueError if there are fewer than two such arms, or no arm has a name that is given.
     """
@@ -49,7 +49,8 @@ def _leading(results: Results, count: int) -> list[ArmResult]:
         return []
     ahead = {place: one.difference for place, one in enumerate(found.beside) if one.difference is not None}
     order = sorted(ahead, key=ahead.__getitem__, reverse=better_of(found.metric) is max)
-    return [results.arms[place] for place in sorted(order[:count])]
+    chosen = {*order[:count]}
+    return [arm for place, arm in enumerate(results.arms) if place in chosen or arm.reference]
 
 
 def _named(results: Results, names: Sequence[str]) -> list[ArmResult]:

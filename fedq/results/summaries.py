@@ -9,6 +9,7 @@ from functools import partial
 from itertools import groupby
 from typing import Annotated, Any, Protocol, TypeVar, get_args
 
+from fedcore.algorithms import ALGORITHMS
 from fedcore.families import Names
 from fedcore.platform.status import Status
 from fedcore.simulation.report import StopReason
@@ -76,9 +77,10 @@ def arms_of(
     metrics: Collection[str],
     window: Window,
     starts: Sequence[int] | None = None,
+    references: Collection[int] = (),
 ) -> list[ArmResult]:
     """Return the results of each arm, given by its runs. `starts` are first rounds of curves, where they
-    begin after the window; None: 1.
+    begin after the window; None: 1. `references` as of `references_among`.
     """
     held = [[_Run(run, series.get(run.id)) for run in members] for members in arms]
     # Most metrics are those of other problems. Of thousands of arms each would take tenths of seconds.
@@ -89,12 +91,13 @@ def arms_of(
             known,
             window,
             1 if starts is None else starts[place],
+            reference=place in references,
         )
         for place, arm in enumerate(held)
     ]
 
 
-def best_arms_of(
+def best_arms_of(  # noqa: PLR0913 - what a comparison depends on
     arms: Sequence[Sequence[MeasuredRun]],
     series: Mapping[str, Series],
     metrics: Collection[str],
@@ -104,11 +107,12 @@ def best_arms_of(
     names: Sequence[str] | None = None,
     *,
     confirmed: bool = False,
+    references: Collection[int] = (),
 ) -> BestArms | None:
     """Return the arms, given by their runs, that may be the best by a figure of a metric: the first of
     `metrics`, or the most telling if they are all that there are. `comparable` says which share data set
     and seeds with the `baseline`, or the first one; None: as their settings say. `names` are those of the
-    arms, if not those of their runs. `confirmed` as of `best_arms`.
+    arms, if not those of their runs. `confirmed` as of `best_arms`, `references` of `references_among`.
 
     None for a cost of reaching a target: `fedq.results.targets.with_target` compares these.
 
@@ -132,7 +136,17 @@ def best_arms_of(
         by,
         baseline,
         confirmed=confirmed,
+        references=references,
     )
+
+
+def references_among(kinds: Sequence[object]) -> set[int]:
+    """Return the places of lines of reference among arms, given by the kinds of their algorithms; none if no
+    arm is a method.
+    """
+    known = [ALGORITHMS.find(kind) if isinstance(kind, str) else None for kind in kinds]
+    found = {place for place, member in enumerate(known) if member is not None and member.reference}
+    return found if len(found) < len(known) else set()
 
 
 def has_ended(run: MeasuredRun) -> bool:
@@ -201,7 +215,9 @@ class _Run:
 _Figure = Callable[[_Run], float | None]
 
 
-def _arm(arm: Sequence[_Run], metrics: Collection[str], window: Window, start: int) -> ArmResult:
+def _arm(
+    arm: Sequence[_Run], metrics: Collection[str], window: Window, start: int, *, reference: bool
+) -> ArmResult:
     first, started = arm[0].record, [run for run in arm if run.series is not None]
     window = window._replace(first=max(window.first, start))
     curves = {
@@ -212,6 +228,7 @@ def _arm(arm: Sequence[_Run], metrics: Collection[str], window: Window, start: i
     return ArmResult(
         index=first.arm,
         name=first.arm_name,
+        reference=reference,
         settings=first.settings,
         seeds=[run.record.seed for run in started],
         runs=Counter(run.record.status for run in arm),

@@ -14,7 +14,7 @@ from fedq.results.best_arms import best_arms
 from fedq.results.curves import first_reaching, megabytes
 from fedq.results.presentation import ComparedFigure, TargetCost
 from fedq.results.summaries import MeasuredRun, comparable_only, estimate_mean, has_ended, have_data_of
-from fedq.schemas import BestArms, Estimate, Results, Target, TargetResult
+from fedq.schemas import ArmResult, BestArms, Estimate, Results, Target, TargetResult
 
 COLUMNS = ("bytes_up", "bytes_down", "simulated_seconds", "seconds")
 """Columns of each round that are needed besides the metric of the target."""
@@ -68,9 +68,7 @@ def with_target(
     ]
     changes: dict[str, Any] = {"target": target, "arms": told}
     if by in get_args(TargetCost):
-        changes["best_arms"] = _best(
-            [arm.name for arm in told], arms, costs, target, by, baseline, confirmed=confirmed
-        )
+        changes["best_arms"] = _best(told, arms, costs, target, by, baseline, confirmed=confirmed)
     return results.model_copy(update=changes)
 
 
@@ -112,7 +110,7 @@ def _estimate(costs: Sequence[Cost], name: str) -> Estimate | None:
 
 
 def _best(
-    names: Sequence[str],
+    results: Sequence[ArmResult],
     arms: Sequence[Sequence[MeasuredRun]],
     costs: Sequence[Mapping[str, Cost]],
     target: Target,
@@ -142,7 +140,7 @@ def _best(
     figures, horizon = restricted(reached, unreached)
     alike = have_data_of([arm[0].settings for arm in arms], baseline or 0)
     return best_arms(
-        names,
+        [one.name for one in results],
         comparable_only(figures, alike),
         diverged,
         target.metric,
@@ -151,4 +149,5 @@ def _best(
         target=target.value,
         horizon=horizon,
         confirmed=confirmed,
+        references=[place for place, one in enumerate(results) if one.reference],
     )

@@ -76,7 +76,8 @@ class ArmBesideOthers(Schema):
     """`best`: better than all others; `among_best`: it may be the best, or equal to it; `worse`: another
     arm is better; beside a baseline `better`, `worse`, or `unclear`, and null for the baseline itself;
     `diverged`: in a seed or more, and so not in the set; `too_few_seeds`; `not_compared`: it has fewer
-    than two seeds in common with others, was stopped by a search, or has other data.
+    than two seeds in common with others, was stopped by a search, or has other data; `reference`: it is a
+    line of reference, with which the others do not compete.
     """
     words: str = Field(examples=["may be best"])
     """The verdict in words."""
@@ -183,6 +184,8 @@ class ArmResult(Schema):
     """Position in the sweep, from 0."""
     name: ArmName
     """Name of the arm."""
+    reference: bool = False
+    """True for a line of reference, such as `pooled`, with which the others do not compete."""
     settings: SweptSettings
     """Swept paths and their values."""
     parameters: dict[str, Any] = Field(default_factory=dict)
@@ -243,8 +246,8 @@ class ArmResults(Schema):
     arms: list[ArmResult]
     """Arms in order."""
     best_arms: BestArms | None = None
-    """The arms that may be the best; null for a single arm, for more than 200 that have ended, or if the
-    metric has no better and worse.
+    """The arms that may be the best; null for a single arm, apart from lines of reference, for more than 200
+    that have ended, or if the metric has no better and worse.
     """
     selection: str | None = Field(
         default=None,

@@ -71,6 +71,7 @@ EXCHANGING = ("fedlin", "fedsvrg", "feddane")
 """Their clients compress gradients, which do not vanish at the optimum."""
 CLOSE = {
     "fedprox": "close to the optimum, never at it",
+    "pooled": "trained on the sum of all losses itself: tests/algorithms/test_pooled.py",
     "mimelite": "exact with one step, but the changes of clients do not vanish at the optimum",
 }
 """Methods whose fixed point mentions the optimum and that no test here is about."""

@@ -21,6 +21,12 @@ OBJECTIVES: tuple[str, ...] = tuple(
 """Algorithms whose clients descend a loss of what a network computes; exact problems have no network."""
 EXACTLY: tuple[str, ...] = tuple(kind for kind in ALGORITHMS if kind not in OBJECTIVES)
 """Algorithms that exact problems take."""
+POOLED: tuple[str, ...] = tuple(
+    kind_of(member)
+    for member in algorithms.ALGORITHMS
+    if member.model_validate({"kind": kind_of(member)}).models().pooled
+)
+"""Algorithms that send nothing, so that nothing of it is compressed."""
 COMPILED: tuple[str, ...] = tuple(
     kind_of(member)
     for member in algorithms.ALGORITHMS

@@ -155,6 +155,7 @@ EACH_MESSAGE = (
     "mimelite",  # shared vectors, and a full gradient
     "scaffold",  # memory, which the other side keeps
     "feddyn",  # memory that the server changes
+    "pooled",  # a problem of one client
     *(case for case in CASES if case not in ALGORITHMS),
 )
 """Between them, they send everything that a message may hold."""

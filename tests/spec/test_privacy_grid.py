@@ -189,6 +189,7 @@ VERDICTS: Mapping[str, Mapping[str, str]] = {
         ),
         "CF /algorithm, L CHANGE_ALONE, E NOISY_GRADIENTS": "afl",
         "E NOISY_GRADIENTS": "moon fedntd fedlc fedrs fedrod feddecorr apfl+adaptive",
+        "CFLE /privacy": "pooled",
     },
     "participation": {
         "accepted": "full",

@@ -46,8 +46,17 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
             " scaffold+option_1 ifca+head"
         )
     },
-    **{f"aggregator: {name}": {"/aggregator": OWN_AGGREGATION} for name in CHOICES["aggregator"]},
-    **{f"server: {name}": {"/server": f"{EXACT} fedmgda fedavg+server_lr"} for name in CHOICES["server"]},
+    **{
+        f"participation: {name}": {"/participation": "pooled"}
+        for name in CHOICES["participation"]
+        if name.partition("+")[0] in ("power_of_choice", "importance", "oort", "divfl", "fedcs")
+    },
+    **{f"attack: {name}": {"/systems/attack": "pooled"} for name in CHOICES["attack"]},
+    **{f"aggregator: {name}": {"/aggregator": f"{OWN_AGGREGATION} pooled"} for name in CHOICES["aggregator"]},
+    **{
+        f"server: {name}": {"/server": f"{EXACT} fedmgda fedavg+server_lr pooled"}
+        for name in CHOICES["server"]
+    },
     **{
         f"optimizer: {name}": {
             "/local/optimizer": "fednova scaffold vrlsgd feddc fedcm fedavg+variance_reduction"
@@ -59,39 +68,49 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
         for policy in ("drop", "accept_partial")
     },
     "asynchrony: fedbuff": {
+        "/asynchrony": "pooled",
         "/algorithm": (
             "scaffold vrlsgd feddyn feddc mimelite fedcm feddane local fedproto fedrod fedaware fedsplit"
             " fedlin fedsvrg qfedavg afl fedper"
             " lg_fedavg fedrep ditto apfl ifca fedavg+variance_reduction scaffold+option_1 ifca+head"
-        )
+        ),
     },
     "asynchrony: fedasync": {
+        "/asynchrony": "pooled",
         "/algorithm": (
             "fednova scaffold vrlsgd fedavgm fedexp fedadagrad fedadam fedyogi feddyn feddc mimelite fedcm"
             " feddane local fedproto fedrod fedaware"
             " fedmgda fedsplit fedlin fedsvrg qfedavg afl fedper lg_fedavg fedrep ditto apfl ifca"
             " fedavg+variance_reduction scaffold+option_1 ifca+head fedavg+server_lr"
-        )
+        ),
     },
     "asynchrony: fedat": {
+        "/asynchrony": "pooled",
         "/algorithm": (
             "scaffold vrlsgd fedavgm fedadagrad fedadam fedyogi feddyn feddc mimelite fedcm feddane"
             " local fedproto fedrod fedaware fedmgda"
             " fedsplit fedlin fedsvrg qfedavg afl fedper lg_fedavg fedrep ditto apfl ifca"
             " fedavg+variance_reduction scaffold+option_1 ifca+head fedavg+server_lr"
-        )
+        ),
     },
     **{
-        f"attack: {name}": {"/systems/attack": "fedproto"}
+        f"attack: {name}": {"/systems/attack": "fedproto pooled"}
         for name in ("sign_flipping", "gaussian_noise", "alie", "inner_product", "min_max", "min_sum")
     },
-    **{f"downlink: {name}": {"/compression/downlink": "ifca+head"} for name in ("top_k", "natural", "sign")},
-    **{f"downlink: {name}": {"/compression/downlink": f"{EXACT} ifca+head"} for name in ("rand_k", "qsgd")},
+    **{
+        f"downlink: {name}": {"/compression/downlink": "ifca+head pooled"}
+        for name in ("top_k", "natural", "sign")
+    },
+    **{
+        f"downlink: {name}": {"/compression/downlink": f"{EXACT} ifca+head pooled"}
+        for name in ("rand_k", "qsgd")
+    },
+    **{f"uplink: {name}": {"/compression/uplink": "pooled"} for name in CHOICES["uplink"] if name != "none"},
     "batch norm: average": {"/problem/model/batch_norm": "ifca ifca+head"},
     "batch norm: local": {
         "/problem/model/batch_norm": (
             "fedper lg_fedavg fedrep fedbabu local fedproto fedrod ditto apfl per_fedavg pfedme ifca"
-            " ifca+head"
+            " ifca+head pooled"
         )
     },
     **{

@@ -61,13 +61,14 @@ function amount(estimate) {
 }
 
 /**
- * Of the figures that `read` finds, the best; undefined where the metric has no better and worse.
+ * Of the figures that `read` finds of competing arms, the best; undefined where the metric has no better and worse.
  * @param {ArmResult[]} arms
  * @param {string | undefined} direction
  * @param {(arm: ArmResult) => number | null | undefined} read
  */
 function best(arms, direction, read) {
-  const known = arms.map(read).filter((value) => value !== null && value !== undefined);
+  const competing = arms.filter((arm) => !arm.reference);
+  const known = competing.map(read).filter((value) => value !== null && value !== undefined);
   if (!known.length || !direction) return undefined;
   return direction === "max" ? Math.max(...known) : Math.min(...known);
 }
@@ -130,7 +131,7 @@ function targetCells({ to_target: found }) {
 function figureCell(arm, figure, metric, least) {
   const estimate = arm.metrics[metric]?.[figure];
   const text = spread(estimate, metric);
-  const leads = estimate && estimate.mean === least;
+  const leads = estimate && !arm.reference && estimate.mean === least;
   return h("td", { class: "number" }, leads ? h("strong", { title: "best" }, text) : text);
 }
 

@@ -360,6 +360,10 @@ class StoredParameters(NamedTuple):
     arms: Mapping[int, Parameters]
     """The other settings, by arm."""
 
+    def of(self, arm: int) -> Parameters:
+        """All settings of an arm."""
+        return {**self.common, **self.arms.get(arm, {})}
+
 
 def settings_of(session: Session, experiment_ids: Sequence[str]) -> dict[str, StoredParameters]:
     """Settings of the arms of some experiments, by experiment."""
