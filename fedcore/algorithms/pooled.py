@@ -23,7 +23,7 @@ class PooledTraining(AlgorithmSpec):
     it costs FedAvg, and with full participation and E epochs it is E passes over all data. With `batch_size:
     full` each step is on the whole set, and costs more. Samples count alike, whatever the weights of clients;
     clients of exact problems count p_i. The local optimiser begins anew in each round, and a schedule that
-    counts local steps counts all of them. On the simulated clock a round lasts as long as its clients train.
+    counts local steps counts all of them. On the simulated clock a round takes as long as that of `local`.
     """
 
     source = "the baseline of papers on federated learning, e.g. Zhao et al., 2018 (centralised training)"

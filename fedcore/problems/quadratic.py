@@ -83,9 +83,10 @@ class QuadraticProblem:
         )
 
     def pooled(self) -> Self:
-        problem, (hessian, linear, _) = copy(self), self._mean
+        problem, (hessian, linear, constant) = copy(self), self._mean
         problem.sizes, problem.share = self.sizes.sum(keepdims=True), np.ones(1)
         problem.clients = _Clients(hessian[None], linear[None])
+        problem._constants = constant[None]  # noqa: SLF001 - its own
         return problem
 
     def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:

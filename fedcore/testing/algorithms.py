@@ -495,8 +495,8 @@ def declared_properties_hold(subject: Subject) -> None:
 
 
 def the_work_is_that_of_fedavg(subject: Subject) -> None:
-    """Clients, local steps and mini-batches are the same as FedAvg's under the same seed, unless the samples of
-    all clients are pooled.
+    """Clients, local steps and mini-batches are the same as FedAvg's under the same seed, unless samples are
+    pooled.
     """
     if subject.spec().models().pooled:
         return

@@ -236,7 +236,7 @@ def test_engines_agree_and_runs_resume_at_every_round(changes: Document) -> None
     runs.resumes_at_every_round(make)
 
 
-def test_nothing_is_sent_and_a_round_lasts_as_long_as_its_clients_train() -> None:
+def test_nothing_is_sent_and_a_round_takes_as_long_as_that_of_clients_alone() -> None:
     systems = {
         "devices": {
             "steps_per_second": {"kind": "uniform", "low": 1, "high": 4},

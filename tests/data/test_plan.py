@@ -62,6 +62,15 @@ def test_machine_code_shuffles_as_numpy_does(seed: int, members: list[tuple[int,
         assert batches.strides[0] == 0 or item.batch_size < n
 
 
+def test_steps_of_given_lengths_are_cut_from_the_same_passes_over_the_samples() -> None:
+    usual, given = Work(6, 4), Work(6, 4, (4, 4, 2, 4, 4, 2))
+    expected = mini_batches(1, 2, 3, 10, usual)
+    np.testing.assert_array_equal(mini_batches(1, 2, 3, 10, given), expected)
+    (cut,) = cohort_batches(1, 2, np.array([3]), np.array([10]), [Work(3, 5, (1, 5, 5))])
+    np.testing.assert_array_equal(cut[cut != PADDING], expected[expected != PADDING][:11])
+    assert [row.tolist().count(PADDING) for row in cut] == [4, 0, 0]
+
+
 @pytest.mark.parametrize("change", [{"seed": 2}, {"purpose": "other"}, {"round": 4}, {"client": 5}])
 def test_every_part_of_the_key_names_another_stream(change: dict[str, object]) -> None:
     key = {"seed": 1, "purpose": "this", "round": 3, "client": 4}

@@ -108,6 +108,7 @@ PLAIN = ["select", "prepare", "aggregate", "move", "learn", "count", "remember"]
         ({"algorithm": {"kind": "scaffold"}}, {"shared", "memory"}),
         ({"algorithm": {"kind": "feddyn"}}, {"memory"}),
         ({"algorithm": {"kind": "fedlin"}}, {"exchange"}),
+        ({"algorithm": {"kind": "pooled"}}, {"pool"}),
         ({"algorithm": {"kind": "fedprox", "adaptive": True}}, {"tune", "adapt"}),
         ({"compression": {"uplink": {"kind": "top_k", "ratio": 0.1}}}, {"compress"}),
         ({"compression": {"downlink": {"kind": "top_k", "ratio": 0.1}}}, set()),
@@ -174,11 +175,15 @@ def setting(monkeypatch: pytest.MonkeyPatch, spec: ExperimentSpec) -> Iterator[t
     yield from found
 
 
-@pytest.mark.parametrize("case", sorted({*sorted(CASES)[::4], "noise of each client, krum"}))
+POOLED: Document = {"algorithm": {"kind": "pooled"}}
+
+
+@pytest.mark.parametrize("case", sorted({*sorted(CASES)[::4], "noise of each client, krum", "pooled"}))
 def test_a_field_of_the_flow_is_set_by_the_stages_that_it_names(
     case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec, known = specification(merged(DIGITS, {**CASES[case], "rounds": 2})), said()
+    document = POOLED if case == "pooled" else CASES[case]
+    spec, known = specification(merged(DIGITS, {**document, "rounds": 2})), said()
     for stage, field in setting(monkeypatch, spec):
         assert stage in known[field], (stage, field)
 

@@ -54,3 +54,18 @@ def test_a_clients_loss_rises_along_its_gradient(case: str) -> None:
     step = 1e-5 * gradients[0] / gradients[0].norm()
     rise = problem.client_losses(theta + step, clients) - problem.client_losses(theta - step, clients)
     np.testing.assert_allclose(rise / 2, (gradients @ step).numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_client_with_the_samples_of_all_has_the_same_objective(case: str) -> None:
+    problem = Simulation(specification(CASES[case]), seed=0).begin().flow.context.problem
+    pooled, clients, one = problem.pooled(), np.arange(len(problem.share)), np.zeros(1, np.int64)
+    theta, share = problem.initial() + 0.1, torch.from_numpy(problem.share).to(problem.initial())
+    expected = share @ problem.client_gradients(theta, clients)
+    everything = torch.from_numpy(np.arange(pooled.sizes[0]))
+    for found in (pooled.client_gradients(theta, one)[0], pooled.gradient(theta, 0, everything)):
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    loss = problem.evaluate(theta, {"train_loss"})["train_loss"]
+    np.testing.assert_allclose(pooled.client_losses(theta, one), [loss], rtol=1e-12)
+    assert pooled.sizes.tolist() == [problem.sizes.sum()]
+    assert len(problem.share) > 1, "the problem itself does not change"

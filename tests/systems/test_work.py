@@ -12,7 +12,7 @@ from fedcore.errors import SpecificationError
 from fedcore.lazy import LazyModule
 from fedcore.spec.local import LocalSolver
 from fedcore.spec.systems import Systems
-from fedcore.systems.work import Work, plan_work
+from fedcore.systems.work import Work, plan_work, pool_work
 from tests.builders.specifications import QUADRATIC, specification
 
 stats: Any = LazyModule("scipy.stats")
@@ -254,3 +254,16 @@ def test_every_plan_is_work_that_its_client_can_do(
         seen = epoch[epoch != PADDING].tolist()
         assert len(set(seen)) == len(seen)
         assert len(epoch) < -(-size // item.batch_size) or sorted(seen) == [*range(size)]
+
+
+def test_pooled_work_has_each_step_of_each_client_first_epochs_first() -> None:
+    """25 samples in batches of 10 are 10, 10, 5; 4 samples in batches of 3 are 3, 1."""
+    work = [Work(5, 10), Work(2, 3)]
+    pooled = pool_work(work, np.array([25, 4]), 100, whole=False)
+    assert pooled == Work(7, 10, (10, 10, 5, 3, 1, 10, 10))
+
+
+def test_pooled_work_on_full_batches_is_on_the_whole_set() -> None:
+    work = [Work(5, 25), Work(2, 4)]
+    assert pool_work(work, np.array([25, 4]), 29, whole=True) == Work(7, 29)
+    assert pool_work(work[:1], np.array([25]), 25, whole=False) == Work(5, 25)

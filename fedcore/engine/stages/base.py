@@ -71,21 +71,21 @@ class Flow:
     number: int
     """Counted from 1."""
     context: RunContext
-    """The run's, with the state of its network; `tune` sets the parameters of the rule."""
+    """The run's, with the state of its network; `tune` sets parameters of the rule, `pool` the problem."""
     each: bool
     """True if measures need each client's change, or the scheme does. `select`"""
     selected: SelectedCohort | None = None
-    """`select`, `arrivals`"""
+    """`select`, `arrivals`, `pool`"""
     weights: Floats | None = None
-    """[M] w_i. `select`, `arrivals`"""
+    """[M] w_i. `select`, `arrivals`, `pool`"""
     starts: Sequence[CommonStart] = ()
-    """`select`, `arrivals`"""
+    """`select`, `arrivals`, `pool`"""
     statistics: Tensor | None = None
     """[S] the running statistics that the clients received, [M, S] if they differ. `select`, `arrivals`"""
     paced: bool = False
     """True if averaged state moves towards its new value by the sum of the weights only. `arrivals`"""
     factor: float = 1.0
-    """Multiplies x itself before the direction is added. `select`"""
+    """Multiplies x itself before the direction is added. `select`, `pool`"""
     memory: Vectors = field(default_factory=dict)
     """[M, *] each: what the clients kept. `prepare`"""
     work: CohortWork | None = None

@@ -63,6 +63,18 @@ def counted(counts: RunCounts) -> tuple[float, float, float, float]:
     return counts.arrived, counts.steps, counts.bytes_up, counts.bytes_down
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"systems": {"epochs": {"kind": "uniform", "low": 1, "high": 3}}}],
+    ids=["alike", "drawn"],
+)
+def test_of_pooled_data_the_steps_are_those_of_the_cohorts_and_nothing_is_sent(changes: Document) -> None:
+    changes = {"algorithm": {"kind": "pooled"}, **changes}
+    counts, exactness = played(DIGITS, changes)
+    assert (counts.steps, counts.bytes_up, counts.bytes_down) == done(DIGITS, changes)[1:]
+    assert exactness == EXACT
+
+
 TRACE: Document = {
     "participation": {"kind": "trace", "rounds": [[0, 1], [1], [3, 3], [1, 2], [0, 3], [1, 0], [0], [3]]},
     "compression": {"downlink": {"kind": "rand_k", "k": 1}},

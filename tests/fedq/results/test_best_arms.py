@@ -21,6 +21,7 @@ def found(
     diverged: dict[int, list[int]] | None = None,
     names: Sequence[str] = "abcdefghijkl",
     baseline: int | None = None,
+    references: Sequence[int] = (),
 ) -> BestArms:
     """Arms with these means, which scatter by a few thousandths."""
     figures = [
@@ -28,7 +29,7 @@ def found(
         for arm, mean in enumerate(means)
     ]
     lost = [(diverged or {}).get(arm, []) for arm in range(len(means))]
-    answer = best_arms(names[: len(means)], figures, lost, metric, "final", baseline)
+    answer = best_arms(names[: len(means)], figures, lost, metric, "final", baseline, references=references)
     assert answer is not None
     return answer
 
@@ -58,6 +59,24 @@ def test_beside_a_baseline_arms_are_better_or_worse_or_cannot_be_told_from_it() 
     assert answer.arms == [1], "the set of the best is the same as without it"
     few = found([0.80, 0.90], seeds=2, baseline=0)
     assert [one.words for one in few.beside] == ["baseline", "too few seeds"]
+
+
+def test_a_line_of_reference_does_not_compete() -> None:
+    answer, without = found([0.80, 0.90, 0.70, 0.99], references=[3]), found([0.80, 0.90, 0.70])
+    assert answer.says == without.says
+    assert answer.arms == [1]
+    assert answer.beside[:3] == without.beside
+    assert (answer.beside[3].verdict, answer.beside[3].words) == ("reference", "reference")
+    assert best_arms("ab", [{0: 0.5}, {0: 0.9}], [(), ()], "test_accuracy", "final", references=[1]) is None
+
+
+def test_methods_can_be_beside_a_line_of_reference_that_is_the_baseline() -> None:
+    answer = found([0.80, 0.90, 0.70, 0.99], baseline=3, references=[3])
+    assert answer.says.startswith("Beside d, in final test accuracy: a, b and c are worse. b is the best arm")
+    assert answer.arms == [1]
+    assert [one.words for one in answer.beside] == ["worse", "worse", "worse", "baseline"]
+    alone = found([0.80, 0.99], baseline=1, references=[1])
+    assert alone.says == "Beside b, in final test accuracy: a is worse."
 
 
 @pytest.mark.parametrize(
