@@ -112,7 +112,7 @@ class TrainingProblem(Stackable, Protocol):
         ...
 
     def pooled(self) -> "TrainingProblem":
-        """The same objective as that of one client, who holds the samples of all."""
+        """The problem of one client who holds the samples of all, with the same objective."""
         ...
 
     def client_gradients(self, theta: Tensor, clients: Ids) -> Tensor:
