@@ -13,8 +13,10 @@ from fedcore.platform.store import Database
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.report import RoundReport
 from fedcore.statistics.best_set import ComparisonScale, find_best_arms
+from fedq.results.confirmation import confirming_specification
 from fedq.results.selection import BY_VALIDATION
-from fedq.results.summaries import have_data_of
+from fedq.results.summaries import have_data_of, references_among
+from fedq.schemas import Results
 from tests.builders.claims import claim, commit, end_run, end_runs, fail, report
 from tests.builders.experiments import submit_over_http
 from tests.builders.specifications import TINY, TWO_ARMS, Document
@@ -179,6 +181,39 @@ def test_runs_that_are_missing_have_no_figure_and_arms_that_diverged_are_named(
     found = http.get(f"/v1/experiments/{made['id']}/results").json()["best_arms"]
     assert [one["seeds"] for one in found["beside"]] == [3, 2, 2, 3, 3]
     assert [one["verdict"] for one in found["beside"]] == ["best", "worse", "worse", "diverged", "worse"]
+
+
+def test_a_line_of_reference_is_named_so_and_does_not_compete(http: httpx.Client, rows: Database) -> None:
+    """Also where the arm has the algorithm that is not swept."""
+    arms = [
+        {"name": "worse", "algorithm": {"kind": "fedavg"}},
+        {"name": "better", "algorithm": {"kind": "fedavg", "server_lr": 0.5}},
+        {"name": "all data", "local.steps": 2},
+    ]
+    blocks = {"algorithm": {"kind": "pooled"}, "sweep": {"arms": arms}, "rounds": 1}
+    document = {**TWO_ARMS, **blocks, "seeds": [0, 1, 2, 3]}
+    place = f"/v1/experiments/{submit_over_http(http, document)['id']}"
+    end_runs(rows, lambda held: [report(1, train_loss=3.0 - held.arm + 0.01 * held.seed * held.arm)], 12)
+    found = http.get(f"{place}/results").json()
+    assert [arm["reference"] for arm in found["arms"]] == [False, False, True]
+    assert [one["words"] for one in found["best_arms"]["beside"]] == ["worse", "best", "reference"]
+    beside = http.get(f"{place}/results", params={"baseline": "all data"}).json()["best_arms"]
+    assert [one["words"] for one in beside["beside"]] == ["worse", "worse", "baseline"]
+    assert beside["arms"] == [1]
+    reached = http.get(f"{place}/results", params={"target": "train_loss:2.5"}).json()["best_arms"]
+    assert reached["beside"][2]["verdict"] == "reference"
+    compared = http.get("/v1/compare", params={"arm": place.rpartition("/")[2]}).json()
+    assert compared["best_arms"] == found["best_arms"]
+    told = http.get(f"{place}/report.md").text
+    assert "**2." in told
+    assert "**1." not in told
+    confirmed = confirming_specification(document, Results.model_validate(found), 1, 5)
+    assert [arm["name"] for arm in confirmed["sweep"]["arms"]] == ["better", "all data"]
+
+
+def test_only_methods_have_lines_of_reference() -> None:
+    assert references_among(["fedavg", "pooled", "local", None, "of/a_package"]) == {1}
+    assert references_among(["pooled", "pooled"]) == set()
 
 
 def test_nothing_is_concluded_from_the_values_of_runs_that_diverged(
