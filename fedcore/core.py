@@ -898,6 +898,11 @@ class Algorithm:
                 f"{type(models).__name__} trains {models.trained} models, so clients keep those beside the"
                 " first: name them in `memory`, and give them in `start` and `remember`"
             )
+        if models.pooled and (self.memory() or rule.shared or self.exchange or models.kept > 1):
+            raise TypeError(
+                f"{type(models).__name__} pools the samples of all clients, so none keeps or sends anything:"
+                " leave out `memory`, `shared`, `exchange` and further models"
+            )
         _check_known(f"{type(rule).__name__}.remembers", {rule.remembers}, Remembers)
         if self.objective is not None:
             _check_known(f"{type(self.objective).__name__}.reads", self.objective.reads, Reading)

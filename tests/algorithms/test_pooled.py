@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from fedcore import ExperimentSpec, Simulation, run
+from fedcore.algorithms.pooled import PooledModel
+from fedcore.core import Algorithm, Exchange, Rule
 from fedcore.data.plan import PADDING
 from fedcore.engine.assignment import CohortWork
 from fedcore.errors import SpecificationError
@@ -332,3 +334,12 @@ def test_a_search_does_not_compare_methods_with_it() -> None:
             search={"kind": "successive_halving", "metric": "train_loss", "min_rounds": 2},
         )
     assert refused.value.pointer == "/search"
+
+
+def test_pooled_samples_have_no_clients_who_keep_or_send_anything() -> None:
+    class Keeping(Rule):
+        memory = ("control",)
+
+    for parts in ({"rule": Keeping()}, {"exchange": Exchange()}):
+        with pytest.raises(TypeError, match="none keeps or sends"):
+            Algorithm(models=PooledModel(), **parts)
