@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from fedcore.block import KIND, LONGEST_KIND, Block, kind_of
 from fedcore.errors import ExtensionError
+from fedcore.installed_modules import replace_installed
 
 MAX_FILES = 500
 MAX_BYTES = 16 << 20
@@ -104,8 +105,11 @@ def load(folder: Path, families: Mapping[str, type[Block]]) -> dict[str, dict[st
     import each other. Not imported are tests (`test_*.py`, `conftest.py`, the folder `tests`),
     `setup.py`, `__main__.py` and files whose path is not a module name.
 
+    They take the place of installed modules of the same name in this process, as an edited copy of an
+    installed package does; see `replace_installed`.
+
     Raises ExtensionError where there is no component, a kind is no name, two have the same kind, or a
-    module has the name of an installed one; and whatever the modules raise.
+    module has the name of one that FedQ needs; and whatever the modules raise.
     """
     found: dict[str, dict[str, type[Block]]] = {}
     for module in _modules(folder.absolute()):
@@ -207,22 +211,28 @@ def _check_name(name: str, files: Mapping[str, bytes]) -> None:
 
 def _modules(folder: Path) -> Iterator[ModuleType]:
     """Import the modules of `folder`, in order of their names."""
-    # Behind what is installed: a bundle cannot take the place of a library.
+    # Behind what is installed, whose place only those take that `replace_installed` accepts.
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
     invalidate_caches()
-    for path in _walk(folder):
-        parts = path.relative_to(folder).with_suffix("").parts
-        if path.suffix != ".py" or not _is_imported(parts):
-            continue
-        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    files = {name: path for path in _walk(folder) if (name := _module_name(path.relative_to(folder)))}
+    replace_installed(folder, {name.partition(".")[0] for name in files})
+    for name, path in files.items():
         module = import_module(name)
         if not Path(module.__file__ or "").is_relative_to(folder):
             raise ExtensionError(
                 f"{path.relative_to(folder)}: an installed module is called {name}; rename the file or its"
-                " folder, also of an edited copy: a run may use both"
+                " folder"
             )
         yield module
+
+
+def _module_name(path: Path) -> str | None:
+    """The name of the module in a file of the folder; None for files that are not imported."""
+    parts = path.with_suffix("").parts
+    if path.suffix != ".py" or not _is_imported(parts):
+        return None
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def _is_imported(parts: tuple[str, ...]) -> bool:

@@ -165,12 +165,16 @@ _BUNDLE_KINDS: ContextVar[Mapping[str, Sequence[str]]] = ContextVar(
 
 @contextmanager
 def bundle_kinds(kinds: Mapping[str, Sequence[str]]) -> Iterator[None]:
-    """Within the block, families know these kinds of a code bundle, by family.
+    """Within the block, families know these kinds of a code bundle, by family, beside those of blocks
+    around it.
 
     If this process has not loaded the bundle, their components are stand-ins, which hold the fields
     of documents and no mathematics.
     """
-    token = _BUNDLE_KINDS.set(kinds)
+    outer = _BUNDLE_KINDS.get()
+    token = _BUNDLE_KINDS.set(
+        {name: (*outer.get(name, ()), *kinds.get(name, ())) for name in {*outer, *kinds}}
+    )
     try:
         yield
     finally:
@@ -178,7 +182,9 @@ def bundle_kinds(kinds: Mapping[str, Sequence[str]]) -> Iterator[None]:
 
 
 class StandIn:
-    """A component of a code bundle that this process has not loaded: any fields, no mathematics."""
+    """A component of a code bundle that this process has not loaded, or of a package that is not installed:
+    any fields, no mathematics.
+    """
 
 
 @lru_cache(maxsize=256)

@@ -14,7 +14,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from importlib.metadata import Distribution, EntryPoint, distributions
 from importlib.util import find_spec
@@ -85,6 +85,17 @@ def find_installed() -> dict[str, dict[str, PackageComponent]]:
 def installed_packages() -> tuple[Package, ...]:
     """The installed packages that define components, by name."""
     return tuple(sorted({one.package for family in find_installed().values() for one in family.values()}))
+
+
+def forget_components(is_gone: Callable[[PackageComponent], bool]) -> None:
+    """Let this process know no longer the components of packages that `is_gone`, whose modules were
+    replaced.
+    """
+    for family in find_installed().values():
+        for kind in [kind for kind, component in family.items() if is_gone(component)]:
+            del family[kind]
+    installed_packages.cache_clear()
+    installed_classes.cache_clear()
 
 
 def is_of_package(member: type[Block]) -> bool:

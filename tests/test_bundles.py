@@ -210,7 +210,7 @@ def test_components_are_found_where_they_are_defined(tmp_path: Path) -> None:
             r"lab_b\.Same and lab_c\.Same have the same kind 'same'",
         ),
         ({"lab_d.py": COMPONENTS.format(name="Odd", kind="Odd")}, r"lab_d\.Odd has the kind 'Odd'"),
-        ({"random.py": ""}, "an installed module is called random"),
+        ({"random.py": ""}, "the module random cannot take the place"),
     ],
     ids=["none", "twice", "no name", "name of a library"],
 )

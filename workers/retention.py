@@ -15,10 +15,22 @@ from typing import Any
 
 import structlog
 
+from fedcore.bundles import storage_key
 from fedcore.errors import ResourceNotFoundError, StorageError
 from fedcore.platform.provenance import model_digests, model_pieces
 from fedcore.platform.storage import Storage
-from fedcore.platform.store import UNAVAILABLE, Database, Session, audit, counters, curves, experiments, runs
+from fedcore.platform.storage import read as storage_read
+from fedcore.platform.store import (
+    UNAVAILABLE,
+    Database,
+    Session,
+    audit,
+    bundles,
+    counters,
+    curves,
+    experiments,
+    runs,
+)
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedq.results.documents import EXPERIMENT, RUN, write_results
 from fedq.schemas import RoundRow
@@ -90,13 +102,14 @@ def write_archive(
         for run in found:
             if run.fence:  # else no worker ever held it
                 _copy_files(storage, archive, run, experiment.id, Path(folder, "copy"))
+        code = _code_of(database, storage, experiment)
         file = Path(folder, RESULTS)
         assert experiment.finished_at is not None
         with database.reading() as session, gzip.open(file, "wb") as results:
             fields = {name: getattr(experiment, name) for name in EXPERIMENT if name != "specification"}
             fields["specification"] = experiment.spec
             contents = (({name: getattr(run, name) for name in RUN}, _rows(session, run)) for run in found)
-            write_results(results, fields, contents, experiment.finished_at)
+            write_results(results, fields, contents, experiment.finished_at, code)
         # Last: where it is, the archive is complete.
         archive.put_file(f"{experiment.id}/{RESULTS}", file)
 
@@ -120,6 +133,15 @@ def _copy_files(storage: Storage, archive: Storage, run: RunRecord, folder: str,
                 ) from error
         else:
             archive.put_file(f"{folder}/{key}", copy)
+
+
+def _code_of(database: Database, storage: Storage, experiment: ExperimentRecord) -> bytes | None:
+    """The archive of the code bundle of an experiment, if its owner may read it."""
+    if experiment.spec.get("code") is None:
+        return None
+    with database.reading() as session:
+        found = bundles.find_if_any(session, experiment.spec["code"]["digest"], experiment.owner)
+    return None if found is None else storage_read(storage, storage_key(found.id, found.digest))
 
 
 def _rows(session: Session, run: RunRecord) -> Sequence[Mapping[str, Any]]:

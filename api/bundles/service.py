@@ -4,7 +4,7 @@ No code of a bundle runs in this process.
 """
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -13,7 +13,15 @@ from fastapi import Depends, HTTPException, Request
 
 from api.http.authentication import Sender, Submitter
 from api.http.dependencies import AppState, AppStateDep
-from api.http.documents import Document, pieces_within, validate
+from api.http.documents import (
+    JSON,
+    MAX_BYTES,
+    Document,
+    Parsed,
+    document_within,
+    pieces_within,
+    validate,
+)
 from api.http.problems import InvalidDocumentError
 from api.uploads import store_upload
 from fedcore import bundles
@@ -41,6 +49,10 @@ else:
 log = structlog.stdlib.get_logger("fedq.api")
 
 MEDIA_TYPE = "application/octet-stream"
+ResultsDocument = Annotated[
+    Parsed, document_within({**MAX_BYTES, JSON: MAX_BYTES[JSON] + 4 * bundles.MAX_ARCHIVE_BYTES // 3})
+]
+"""A results file: as other documents, with the archive of a code bundle in Base64."""
 
 
 class Prepared(NamedTuple):
@@ -73,17 +85,28 @@ async def _hold_slot_for_code(
     principal: Submitter, document: Document, state: AppStateDep
 ) -> AsyncIterator[None]:
     """Hold one of the key's slots if the document, or the overrides of a preset in it, have `code`."""
-    value = document.value if isinstance(document.value, dict) else {}
-    overrides = value.get("overrides")
-    if value.get("code") is None and not (isinstance(overrides, dict) and overrides.get("code") is not None):
+    overrides = document.value.get("overrides") if isinstance(document.value, dict) else None
+    needed = has_code(document.value) or has_code(overrides)
+    async with state.code_slots.of(principal.key_id) if needed else nullcontext():
         yield
-        return
-    async with state.code_slots.of(principal.key_id):
+
+
+async def _hold_slot_for_results(
+    principal: Submitter, document: ResultsDocument, state: AppStateDep
+) -> AsyncIterator[None]:
+    """Hold one of the key's slots if the results file has `code`."""
+    async with state.code_slots.of(principal.key_id) if has_code(document.value) else nullcontext():
         yield
+
+
+def has_code(document: Any) -> bool:
+    """True for a mapping with `code`."""
+    return isinstance(document, dict) and document.get("code") is not None
 
 
 Slot = Annotated[None, Depends(_hold_slot, scope="function")]
 CodeSlot = Annotated[None, Depends(_hold_slot_for_code, scope="function")]
+ResultsSlot = Annotated[None, Depends(_hold_slot_for_results, scope="function")]
 
 
 def keep(
@@ -120,13 +143,10 @@ def prepare(document: Mapping[str, Any], state: AppState, principal: Principal) 
     Raises ForbiddenError for a key without the scope `code`, InvalidDocumentError or
     SpecificationError with the errors, with file and line in the bundle where they are, and BusyError.
     """
-    if not principal.code:
-        raise ForbiddenError(
-            "`code` requires a key of scope `code`; create one with `fedq key create --code`"
-        )
+    _require_scope(principal)
     code = validate(CodeBundle, document["code"], "/code")
     with state.database.reading() as session:
-        record = stored.BUNDLES.find(session, code.digest, principal.sees, principal.owner)
+        record = stored.find(session, code.digest, principal.sees, principal.owner)
     document = {**document, "code": code_of(record)}
     with _errors_at("/code"):
         answer = check.prepare(archive_of(record, state), document, state.settings)
@@ -146,6 +166,37 @@ def prepare(document: Mapping[str, Any], state: AppState, principal: Principal) 
             "/code", f"the bundle gives {len(answer.estimates)} estimates for {arms} arms"
         )
     return Prepared(spec, answer.estimates)
+
+
+def bring(
+    archive: bytes | None, code: CodeBundle, principal: Principal, facts: AuditFacts, state: AppState
+) -> dict[str, Any]:
+    """Return the field `code` of an imported experiment that names the bundle `code`.
+
+    `archive`, from the results file, becomes a bundle of the principal's, as one that was sent. Without it,
+    the bundle is one that the principal may use, or the answer has no id.
+
+    Raises ForbiddenError for an `archive` and a key without the scope `code`, InvalidDocumentError,
+    QuotaError and BusyError.
+    """
+    if archive is not None:
+        _require_scope(principal, "; `fedq import --without-code` imports the results alone")
+        if bundles.digest(archive) != code.digest:
+            raise InvalidDocumentError.at(
+                "/code", f"must be the archive of {code.digest}: the file is damaged or was modified"
+            )
+    with state.database.reading() as session:
+        record = stored.find_if_any(session, code.digest, principal.sees, principal.owner)
+    if archive is not None and (record is None or record.owner != principal.owner):
+        record, _ = keep(archive, principal, facts, state)
+    return {**code.model_dump(mode="json"), "id": None} if record is None else code_of(record)
+
+
+def _require_scope(principal: Principal, otherwise: str = "") -> None:
+    if not principal.code:
+        raise ForbiddenError(
+            f"`code` requires a key of scope `code`; create one with `fedq key create --code`{otherwise}"
+        )
 
 
 def _with_components(document: Any, components: Mapping[str, dict[str, Any]]) -> Any:

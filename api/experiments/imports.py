@@ -5,21 +5,29 @@ from datetime import UTC, datetime, timedelta
 from math import inf
 from typing import Any
 
+from api.bundles.service import bring
+from api.experiments.service import CreatedAnswer, create_experiment
+from api.http.dependencies import AppState
 from api.http.documents import validate
 from api.http.problems import InvalidDocumentError
 from fedcore.measures import measure_named
 from fedcore.platform.access import Principal
 from fedcore.platform.provenance import ENGINE_CHOICE, MODEL_SHA256, describe_code
 from fedcore.platform.status import Status
+from fedcore.platform.store.audit import AuditFacts
 from fedcore.platform.store.experiments import NewExperiment, RunOutcome
 from fedcore.platform.store.lifecycle import IMPORTED
 from fedcore.platform.store.reproductions import packages_in
 from fedcore.platform.store.tables import Document as Row
 from fedcore.simulation.report import COLUMNS
 from fedcore.spec import ExperimentSpec
+from fedcore.spec.code import CodeBundle
 from fedcore.spec.digest import results_sha256
+from fedcore.spec.experiment import package_kinds
 from fedq.schemas import Flaw, ImportedRows, ImportedRun, ResultsFile
 
+SPECIFICATION = "/experiment/specification"
+"""Pointer to it in a results file."""
 _KEY = "\u2192 import "
 """Prefix of idempotency keys of imports; keys of requests are ASCII and thus never equal one."""
 CLOCKS = timedelta(days=1)
@@ -28,23 +36,41 @@ ROUNDING = 1e-9
 """The most by which a value may be outside the range of its measure."""
 
 
-def new_import(document: Any, principal: Principal) -> NewExperiment:
-    """Return the experiment in a results file, ended as it did there.
+def import_experiment(
+    document: Any, principal: Principal, facts: AuditFacts, state: AppState
+) -> CreatedAnswer:
+    """Store the experiment in a results file, ended as it did there, and the code bundle in the file.
 
-    No quotas apply to it: its runs took no time here. The digest of the file is its idempotency
-    key.
+    Components of packages that are not installed have stand-ins, as those of bundles.
 
-    Raises InvalidDocumentError or SpecificationError.
+    Raises InvalidDocumentError or SpecificationError, and as `bring` for the code.
     """
     file = validate(ResultsFile, document)
     _check_digest(file, document)
-    spec = validate(ExperimentSpec, _described(file), "/experiment/specification")
+    described = _described(file)
+    if described.get("code") is not None:
+        code = validate(CodeBundle, described["code"], f"{SPECIFICATION}/code")
+        described["code"] = bring(file.code, code, principal, facts, state)
+    elif file.code is not None:
+        raise InvalidDocumentError.at("/code", "the specification names no code bundle")
+    with package_kinds(described):
+        return create_experiment(state.database, _new_import(file, described, principal), facts)
+
+
+def _new_import(file: ResultsFile, described: dict[str, Any], principal: Principal) -> NewExperiment:
+    """Return the experiment in a results file.
+
+    No quotas apply to it: its runs took no time here. The digest of the file is its idempotency
+    key.
+    """
+    spec = validate(ExperimentSpec, described, SPECIFICATION)
     flaws = list(_flaws(file, spec))
     if flaws:
         raise InvalidDocumentError(flaws[:100])
     return NewExperiment(
         spec,
         owner=principal.owner,
+        may_use_all=principal.sees is None,
         idempotency_key=_KEY + file.digest,
         request_hash=file.digest,
         provenance=describe_code() | {IMPORTED: _origin(file)},

@@ -19,9 +19,11 @@ from api.web.rendering import render_page
 from fedcore.platform.status import ENDED, Status
 from fedcore.platform.store import (
     Session,
+    bundles,
     experiments,
     lifecycle,
     progress,
+    reproductions,
     runs,
     search,
     sharing,
@@ -113,6 +115,9 @@ def read_page(
         record = experiments.find(session, experiment_id, principal.sees)
         now = read(session, experiment_id, principal.sees)
         shares = sharing.shares(session, experiment_id)
+        missing = reproductions.missing(session, record)
+        used = record.spec.get("code")
+        code = used and bundles.find_if_any(session, used["digest"], principal.sees, principal.owner)
     specification = yaml_documents.dump(record.spec)
     return render_page(
         request,
@@ -126,6 +131,8 @@ def read_page(
         specification=specification,
         highlighted=highlight(specification),
         provenance=record.provenance,
+        missing=missing,
+        code=code,
         has_search=now.searched,
         has_claims="preset" in experiments.origin(record.provenance),
     )

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
+from anyio import to_thread
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from api.access import EDIT_ACCESS, READ_ACCESS, access_answer, change_access
-from api.bundles.service import CodeSlot
-from api.experiments.imports import new_import
+from api.bundles.service import CodeSlot, ResultsDocument, ResultsSlot, has_code
+from api.experiments.imports import import_experiment
 from api.experiments.service import (
-    create_experiment,
     create_once,
     experiment_answer,
     new_submission,
@@ -377,11 +377,12 @@ def delete_experiment(
     openapi_extra=body_of("ResultsFile"),
     summary="Import results",
 )
-def import_results(
+async def import_results(
     principal: Submitter,
     facts: Audit,
-    document: Document,
-    database: DatabaseDep,
+    document: ResultsDocument,
+    _slot: ResultsSlot,
+    state: AppStateDep,
     response: Response,
 ) -> Experiment:
     """Import a file written by `fedq export --to fedq` as a finished experiment with all its
@@ -389,8 +390,14 @@ def import_results(
 
     It can be read, compared and drawn like any other experiment. It has no models and checkpoints,
     so `retry` and `extend` return 409. Importing the same file again returns the same experiment.
+
+    The `code` of the file is checked as by `POST /v1/bundles` and becomes a code bundle of yours, which
+    requires a key of scope `code`. `missing` says what else a reproduction needs.
     """
-    answer, is_new = create_experiment(database, new_import(document.value, principal), facts)
+    gate = state.code_gate if has_code(document.value) else None
+    answer, is_new = await to_thread.run_sync(
+        import_experiment, document.value, principal, facts, state, limiter=gate
+    )
     response.status_code = 201 if is_new else 200
     response.headers["Location"] = f"{router.prefix}/{answer.id}"
     return answer

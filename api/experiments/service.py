@@ -181,16 +181,20 @@ def new_submission(principal: Principal, submission: Submission) -> NewExperimen
 def new_reproduction(state: AppState, principal: Principal, original_id: str) -> NewExperiment:
     """Return the same experiment again, each run with the engine of the original.
 
-    Raises ResourceNotFoundError, and StateConflictError unless the original has succeeded.
+    Raises ResourceNotFoundError, and StateConflictError unless the original has succeeded and the packages
+    that it uses are installed.
     """
     with state.database.reading() as session:
         original = experiments.find(session, original_id, principal.sees)
         engines = reproductions.engine_choices(session, original_id)
         packages = reproductions.packages(session, original_id)
+        absent = reproductions.missing_packages(session, original_id)
     if original.status is not Status.SUCCEEDED:
         raise StateConflictError(
             f"{original.id} is {original.status}; only succeeded experiments can be reproduced"
         )
+    if absent:
+        raise StateConflictError(f"{original.id} cannot be run again: {'; '.join(absent)}")
     submission = _validated(original.spec, state, principal)
     inherited = dict(original.provenance)
     if IMPORTED in inherited:
@@ -287,6 +291,7 @@ def experiment_answer(session: Session, record: ExperimentRecord) -> Experiment:
         arms=arms,
         specification=record.spec,
         provenance=made_from(record),
+        missing=reproductions.missing(session, record),
     )
 
 

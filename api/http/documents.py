@@ -3,7 +3,7 @@ limit of all bodies.
 """
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from hashlib import sha256
 from itertools import islice
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -81,31 +81,34 @@ def pieces_within(request: Request, limit: int, excess: str) -> AsyncIterator[by
     return pieces()
 
 
-async def read(request: Request, media_type: str) -> bytes:
-    """Read the body, up to the limit of its type. FastAPI's own limit would answer in plain text."""
-    limit = MAX_BYTES[media_type]
+async def read(request: Request, media_type: str, limit: int) -> bytes:
+    """Read the body, up to `limit` bytes. FastAPI's own limit would answer in plain text."""
     excess = f"The body exceeds {limit} bytes, the limit for {media_type}."
     return b"".join([piece async for piece in pieces_within(request, limit, excess)])
 
 
-async def parse(request: Request) -> AsyncIterator[Parsed]:
-    """Parse the body.
+def document_within(limits: Mapping[str, int]) -> Any:
+    """Return the dependency that parses a body of at most the bytes in `limits`, by media type.
 
     Large bodies are handled one at a time: one of 16 MiB takes some hundred megabytes.
     """
-    media_type = choose_media_type(request)
-    body = await read(request, media_type)
-    if media_type == JSON and len(body) <= SMALL_BYTES:
-        yield _parse(request, body, media_type)
-    elif len(body) <= LARGE_BYTES:
-        yield await run_in_threadpool(_parse, request, body, media_type)
-    else:
-        async with state_of(request).document_gate:
+
+    async def parse(request: Request) -> AsyncIterator[Parsed]:
+        media_type = choose_media_type(request)
+        body = await read(request, media_type, limits[media_type])
+        if media_type == JSON and len(body) <= SMALL_BYTES:
+            yield _parse(request, body, media_type)
+        elif len(body) <= LARGE_BYTES:
             yield await run_in_threadpool(_parse, request, body, media_type)
+        else:
+            async with state_of(request).document_gate:
+                yield await run_in_threadpool(_parse, request, body, media_type)
+
+    # It ends before the answer is sent: a client that reads slowly keeps no other waiting.
+    return Depends(parse, scope="function")
 
 
-# It ends before the answer is sent: a client that reads slowly keeps no other waiting.
-Document = Annotated[Parsed, Depends(parse, scope="function")]
+Document = Annotated[Parsed, document_within(MAX_BYTES)]
 
 
 def validate(model: type[Model], value: Any, at: str = "") -> Model:

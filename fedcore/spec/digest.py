@@ -29,8 +29,8 @@ def specification_sha256(document: Mapping[str, Any]) -> str:
 
 
 def results_sha256(document: Mapping[str, Any]) -> str:
-    """SHA-256 over a file of results, without its `digest`: as JSON in the order of the file, no
-    white space, UTF-8.
+    """SHA-256 over a file of results, without its `digest` and its `code`, whose own digest the
+    specification has: as JSON in the order of the file, no white space, UTF-8.
     """
-    told = {name: value for name, value in document.items() if name != "digest"}
+    told = {name: value for name, value in document.items() if name not in ("digest", "code")}
     return hashlib.sha256(json.dumps(told, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()

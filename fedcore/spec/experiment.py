@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
@@ -154,10 +154,10 @@ class ExperimentSpec(Block):
 
     @property
     def has_stand_ins(self) -> bool:
-        """True if it uses a code bundle that this process has not loaded: it can be read, not run,
-        and its combinations were checked where the bundle is loaded.
+        """True if it uses a code bundle that this process has not loaded, or a package that is not
+        installed: it can be read, not run, and its combinations were checked where the code is.
         """
-        return self.code is not None and any(isinstance(part, StandIn) for part in components_of(self))
+        return any(isinstance(part, StandIn) for part in components_of(self))
 
     @property
     def arm_count(self) -> int:
@@ -316,11 +316,18 @@ def _read_stored(document: dict[str, Any], read: Callable[[], T]) -> T:
     try:
         return read()
     except (ValidationError, SpecificationError):
-        kinds = sorted(set(_PACKAGE_KIND.findall(json.dumps(document))))
-        if not kinds:
-            raise
-        with bundle_kinds(dict.fromkeys(FAMILIES, kinds)):
+        with package_kinds(document):
             return read()
+
+
+@contextmanager
+def package_kinds(document: dict[str, Any]) -> Iterator[None]:
+    """Within the block, the kinds `package/kind` in a document that no installed package defines have
+    stand-ins, which keep their fields.
+    """
+    kinds = sorted(set(_PACKAGE_KIND.findall(json.dumps(document))))
+    with bundle_kinds(dict.fromkeys(FAMILIES, kinds)):
+        yield
 
 
 def _arm_spec(point: sweep.Point, context: dict[str, bool] | None) -> ExperimentSpec:

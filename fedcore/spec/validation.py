@@ -11,6 +11,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from fedcore.families import models_of
+from fedcore.installed_modules import is_replaced
 
 _NAME = re.compile("'([^']*)'")
 _NAMES = re.compile("'[^']*'(?:(?:, | or )'[^']*')*")
@@ -139,8 +140,16 @@ def _quoted(expected: str) -> list[str]:
 
 
 def _no_package(name: Any) -> str:
-    """The likely cause of an unknown `package/kind`."""
-    return "; no installed package defines it" if isinstance(name, str) and "/" in name else ""
+    """The likely cause of an unknown `package/kind`, and what helps."""
+    if not (isinstance(name, str) and "/" in name):
+        return ""
+    module, _, kind = name.partition("/")
+    if is_replaced(module):
+        return f"; the module {_cut(module)} of the code takes the place of the package: write {_cut(kind)!r}"
+    return (
+        "; no installed package defines it: install its package with FedQ (`pip install`; of a service also"
+        f" with its workers), or give its code (`--code FOLDER`) and write {_cut(kind)!r}"
+    )
 
 
 def _given(value: Any) -> str:

@@ -127,8 +127,9 @@ GROUPS: dict[str, tuple[str, str, dict[str, Callable[..., None]]]] = {
     ),
     "bundle": (
         "Discovery",
-        "List, show, download and delete code bundles.",
+        "Send, list, show, download and delete code bundles.",
         {
+            "send": uploads.send_bundle,
             "list": uploads.list_bundles,
             "show": uploads.show_bundle,
             "get": uploads.get_bundle,

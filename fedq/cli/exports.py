@@ -88,6 +88,7 @@ NetworkFiles = Annotated[
         ),
     ),
 ]
+WithoutCode = Annotated[bool, typer.Option("--without-code", help="Leave the code bundle out.")]
 File = Annotated[
     Path,
     typer.Argument(
@@ -103,6 +104,7 @@ FORMS_OF_OPTIONS = {
     "--merge": ("huggingface",),
     "--file": ("onnx", "huggingface"),
     "--code": ("onnx", "huggingface"),
+    "--without-code": ("fedq",),
 }
 
 
@@ -116,6 +118,7 @@ def export(  # noqa: PLR0913, PLR0917 - an option each
     merge: Merge = False,
     files: NetworkFiles = None,
     code: Code = None,
+    without_code: WithoutCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Export every round of every run of an experiment, or the model of a run, and print the path.
@@ -124,7 +127,7 @@ def export(  # noqa: PLR0913, PLR0917 - an option each
     this machine, which needs PyTorch.
     """
     form: Form = to or ("safetensors" if subject.startswith("run_") else "fedq")
-    given = (tracking_uri, models, best, merge, files, code)
+    given = (tracking_uri, models, best, merge, files, code, without_code)
     for (option, forms), value in zip(FORMS_OF_OPTIONS.items(), given, strict=True):
         if value and form not in forms:
             raise typer.BadParameter(
@@ -141,7 +144,9 @@ def export(  # noqa: PLR0913, PLR0917 - an option each
             where = _export_model(subject, form, output, which, files or (), merge=merge)
         case _:
             with connect() as client:
-                where = client.export(subject, form, output, tracking_uri=tracking_uri, models=models)
+                where = client.export(
+                    subject, form, output, tracking_uri=tracking_uri, models=models, code=not without_code
+                )
     tell(where, as_json=as_json, exported=where)
 
 
@@ -169,12 +174,14 @@ def _export_model(
     return model_export.export_model(found, form, path, merge=merge, files=files)
 
 
-def import_(file: File, as_json: AsJson = False) -> None:
+def import_(file: File, without_code: WithoutCode = False, as_json: AsJson = False) -> None:
     """Import an experiment from a file written by `fedq export`, or from a folder of `fedq run`, and
-    print its id.
+    print its id, and what is missing to run it again.
 
-    Importing it again returns the same experiment.
+    Importing it again returns the same experiment. The code bundle in the file becomes one of yours.
     """
     with connect() as client:
-        experiment = client.import_(file)
+        experiment = client.import_(file, code=not without_code)
+    for missing in experiment.missing:
+        echo(f"to run it again: {missing}", err=True)
     print_json(experiment) if as_json else echo(experiment.id)

@@ -1,4 +1,4 @@
-"""`fedq weights add`, `list`, `delete`, and `fedq bundle list`, `show`, `get`, `delete`."""
+"""`fedq weights add`, `list`, `delete`, and `fedq bundle send`, `list`, `show`, `get`, `delete`."""
 
 from __future__ import annotations
 
@@ -47,12 +47,22 @@ def delete_weights(digest: Digest, as_json: AsJson = False) -> None:
     tell(None, as_json=as_json, deleted=digest)
 
 
+BundleFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder with your own components.")]
 BundleFile = Annotated[
     Path | None,
     typer.Option(
         "--output", "-o", metavar="FILE", help="Tar file to write (default: ./DIGEST.tar, shortened)."
     ),
 ]
+
+
+def send_bundle(folder: BundleFolder, as_json: AsJson = False) -> None:
+    """Send a folder with your own components as a code bundle, and print its digest. `fedq submit
+    --code FOLDER` sends it, too.
+    """
+    with connect() as client:
+        sent = client.send_bundle(folder)
+    print_json(sent) if as_json else echo(sent.digest)
 
 
 def list_bundles(limit: Limit = 20, as_json: AsJson = False) -> None:

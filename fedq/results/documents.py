@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from io import BufferedIOBase
@@ -22,8 +23,11 @@ def write_results(
     experiment: Row,
     runs: Iterable[tuple[Row, Sequence[Row]]],
     exported_at: datetime,
+    code: bytes | None = None,
 ) -> None:
-    """Write a results file with its digest, run by run; `runs` are runs and their rows."""
+    """Write a results file with its digest, run by run; `runs` are runs and their rows, and `code` is the
+    archive of the code bundle.
+    """
     digest = hashlib.sha256()
 
     def write(text: str) -> None:
@@ -39,7 +43,10 @@ def write_results(
     write("]")
     # As `results_sha256` has it: of the file as it would be without its digest.
     digest.update(b"}")
-    file.write(f',"digest":"{digest.hexdigest()}"}}'.encode())
+    file.write(f',"digest":"{digest.hexdigest()}"'.encode())
+    if code is not None:
+        file.write(b',"code":"' + b64encode(code) + b'"')
+    file.write(b"}")
 
 
 def _json(document: Row) -> str:

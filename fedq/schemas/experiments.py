@@ -114,6 +114,11 @@ class Experiment(ExperimentSummary):
     `specification_sha256`. Runs record the software and hardware.
     """
 
+    missing: list[str] = Field(default=[], examples=[["there is no package ourlab-fedexp 1.2"]])
+    """Installed packages and the code bundle that the service, or the owner of the experiment, lacks to
+    run it again, each with how to bring it. Results are complete without them.
+    """
+
     def _repr_html_(self) -> str:
         return experiment_html(self)
 

@@ -3,8 +3,9 @@
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Base64Bytes, Field
 
+from fedcore.bundles import MAX_ARCHIVE_BYTES
 from fedcore.platform.status import Status
 from fedcore.simulation.report import StopReason
 from fedq.schemas.base import (
@@ -196,6 +197,10 @@ class ResultsFile(RequestBody):
         pattern=r"^[0-9a-f]{64}$",
         examples=["7ec566d5" * 8],
     )
-    """SHA-256 over all other fields: JSON in the order of the file, without white space, in UTF-8,
-    numbers as in Python's `json`.
+    """SHA-256 over all other fields but `code`: JSON in the order of the file, without white space, in
+    UTF-8, numbers as in Python's `json`.
+    """
+    code: Base64Bytes | None = Field(default=None, max_length=MAX_ARCHIVE_BYTES, examples=["cnVsZXMucHk="])
+    """Archive of the code bundle that the specification names by its digest, in Base64 (default: the code
+    is not in the file).
     """

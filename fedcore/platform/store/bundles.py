@@ -6,13 +6,42 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from fedcore.bundles import storage_key
-from fedcore.errors import SpecificationError
+from fedcore.errors import ResourceNotFoundError, SpecificationError
 from fedcore.platform.store import sharing
 from fedcore.platform.store.tables import BundleRecord, BundleUseRecord
 from fedcore.platform.store.uploads import Uploads
 from fedcore.spec.code import CodeBundle
 
 BUNDLES = Uploads(BundleRecord, BundleUseRecord, "cod", "code bundle", storage_key, BundleRecord.digest)
+
+
+def find_if_any(
+    session: Session, digest: str, owner: str | None, own: str | None = None
+) -> BundleRecord | None:
+    """The bundle with this digest, as `Uploads.find` chooses; None if there is none."""
+    try:
+        return BUNDLES.find(session, digest, owner, own)
+    except ResourceNotFoundError:
+        return None
+
+
+def find(session: Session, digest: str, owner: str | None, own: str | None = None) -> BundleRecord:
+    """The bundle with this digest, as `Uploads.find` chooses; raises ResourceNotFoundError, which says how
+    to bring it.
+    """
+    found = find_if_any(session, digest, owner, own)
+    if found is None:
+        raise ResourceNotFoundError(explain_absence(digest))
+    return found
+
+
+def explain_absence(digest: str) -> str:
+    """Message about a bundle that a user does not have, and how to bring it."""
+    return (
+        f"there is no code bundle {digest} among yours and those that are shared with you. Send its folder"
+        " (`fedq bundle send FOLDER`), import an experiment that was exported with it (`fedq import`), or ask"
+        " its owner for access (`fedq share`)"
+    )
 
 
 def check_use(session: Session, code: CodeBundle, owner: str | None, *, lock: bool = False) -> str:
@@ -26,11 +55,7 @@ def check_use(session: Session, code: CodeBundle, owner: str | None, *, lock: bo
     query = query.with_for_update(read=True, key_share=True) if lock else query
     found = session.scalars(query).first()
     if found is None:
-        raise SpecificationError(
-            "/code",
-            f"there is no code bundle {code.digest!r} among yours and those that are shared with you; send it"
-            " first, e.g. by `fedq submit --code`",
-        )
+        raise SpecificationError("/code", explain_absence(code.digest))
     return found
 
 

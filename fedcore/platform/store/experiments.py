@@ -131,6 +131,7 @@ def create(session: Session, new: NewExperiment) -> CreatedExperiment:
     if new.idempotency_key is not None:
         first = claim_key(session, new.owner, new.idempotency_key, new.request_hash, id)
         if first != id:
+            _keep_imported_code(session, first, new)
             return CreatedExperiment(find(session, first), is_new=False)
     quotas.check_runs(session, new.key_id, new.runs)
     if new.outcomes is None and new.spec.search is not None:
@@ -168,9 +169,17 @@ def create(session: Session, new: NewExperiment) -> CreatedExperiment:
         for run, outcome in zip(runs, new.outcomes, strict=True):
             if outcome.rows:
                 append_rows(session, run["id"], outcome.rows)
+        _keep_imported_code(session, id, new)
     record = get_by_id(session, ExperimentRecord, id)
     assert record is not None
     return CreatedExperiment(record, is_new=True)
+
+
+def _keep_imported_code(session: Session, experiment_id: str, new: NewExperiment) -> None:
+    """Record that an experiment, if it was imported, uses its bundle, if that is there: it is kept then."""
+    code = new.spec.code
+    if new.outcomes is not None and code is not None and code.id is not None:
+        bundles.use(session, experiment_id, code, None if new.may_use_all else new.owner)
 
 
 def find_repeated(

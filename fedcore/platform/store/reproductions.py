@@ -4,20 +4,24 @@ differ.
 
 from __future__ import annotations
 
+import json
+import re
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from fedcore.packages import Package, encode_packages
+from fedcore.packages import Package, encode_packages, installed_packages
 from fedcore.platform.provenance import ENGINE_CHOICE, PACKAGES
-from fedcore.platform.store import curves, runs
+from fedcore.platform.store import bundles, curves, runs
 from fedcore.platform.store.blocks import StoredRound
-from fedcore.platform.store.tables import Document, RunRecord
+from fedcore.platform.store.tables import Document, ExperimentRecord, RunRecord
 from fedcore.simulation.report import COLUMNS
 
 COMPARED = tuple(column for column in COLUMNS if column != "seconds")
 """Columns that are the same whenever a run is repeated."""
+_NAME, _VERSION = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII), re.compile(r"\d[\w.+!]*", re.ASCII)
 PAGE_ROWS = 1_000
 """Rows compared at a time."""
 
@@ -55,6 +59,39 @@ def packages(session: Session, original_id: str) -> dict[tuple[int, int], str | 
     versions.
     """
     return {(run.arm, run.seed): run.packages for run in runs.of_experiment(session, original_id)}
+
+
+def missing(session: Session, record: ExperimentRecord) -> list[str]:
+    """What the owner of an experiment lacks here to run it again, each with how to bring it: installed
+    packages, of this process, and the code bundle.
+    """
+    found = missing_packages(session, record.id)
+    code = record.spec.get("code")
+    if code and bundles.find_if_any(session, code["digest"], record.owner) is None:
+        found.append(bundles.explain_absence(code["digest"]))
+    return found
+
+
+def missing_packages(session: Session, experiment_id: str) -> list[str]:
+    """The packages of an experiment that are not installed in this process, each with how to install it."""
+    query = select(RunRecord.packages).where(
+        RunRecord.experiment_id == experiment_id, RunRecord.packages.is_not(None)
+    )
+    needed = {package for names in session.scalars(query.distinct()) for package in json.loads(names or "[]")}
+    present = {package.name for package in installed_packages()}
+    return [
+        _explain_package(package) for package in sorted(needed) if package.rpartition(" ")[0] not in present
+    ]
+
+
+def _explain_package(package: str) -> str:
+    # A results file may contain anything.
+    name, _, version = package.rpartition(" ")
+    plain = _NAME.fullmatch(name) and _VERSION.fullmatch(version)
+    command = f" (`pip install {name}=={version}`)" if plain else ""
+    return (
+        f"there is no package {package}: the operator installs it with the service and its workers{command}"
+    )
 
 
 def packages_in(provenance: Document) -> str | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Unpack, get_args
 from fedcore.lazy import LazyModule
 from fedq.client.bodies import UPLOAD_TIMEOUT_S
 from fedq.client.calls.experiments import JSON, ExperimentCalls
+from fedq.client.errors import ExportError, NotFoundError
 from fedq.client.exports import files as archives
 from fedq.client.exports.sinks import ExportForm, ModelForm, Sink, WhichModel, export_errors, open_sink
 from fedq.client.transport import EXPERIMENTS, RUNS, drop_absent
@@ -306,21 +307,23 @@ class ExportCalls(OutcomeCalls):
         *,
         tracking_uri: str | None = None,
         models: bool = False,
+        code: bool = True,
     ) -> str:
         """Export every round of every run to the folder `output` (default: `./ID-FORM`) and return
         its path.
 
         `fedq`: a single file (default: `ID.fedq.json.gz`) for `import_`, of a finished experiment,
-        without models. `csv` and `parquet`: the files `rounds` and `summary`. `tensorboard`: event
-        files, one folder per run. `mlflow`: a tracking store, by default `mlflow.db` in the folder,
-        or that of `tracking_uri`; with `models`, final models are stored as artifacts. `wandb`:
-        offline runs, for `wandb sync`. `optuna`: the trials of a study in `study.db`, which Optuna
-        and its dashboard open.
+        without models, but with its code bundle, unless `code` is false. `csv` and `parquet`: the
+        files `rounds` and `summary`. `tensorboard`: event files, one folder per run. `mlflow`: a
+        tracking store, by default `mlflow.db` in the folder, or that of `tracking_uri`; with `models`,
+        final models are stored as artifacts. `wandb`: offline runs, for `wandb sync`. `optuna`: the
+        trials of a study in `study.db`, which Optuna and its dashboard open.
 
         Exporting again updates an existing export. The last four require
         `pip install 'fedq[export]'`, parquet `fedq[frames]`; otherwise MissingPackageError. Raises
-        ExportError, with the words of the tool, if it or the disk fails, or if `optuna` is asked of
-        an experiment without a study. AsyncClient blocks the event loop while it writes.
+        ExportError, with the words of the tool, if it or the disk fails, if `optuna` is asked of an
+        experiment without a study, or if the code bundle is not shared with you. AsyncClient blocks
+        the event loop while it writes.
         """
         if (tracking_uri is not None or models) and to != "mlflow":
             raise ValueError(f"tracking_uri and models are options of mlflow, not of {to}")
@@ -331,26 +334,47 @@ class ExportCalls(OutcomeCalls):
             await self._save_tables(id, to, path)
             return str(path)
         with tempfile.TemporaryDirectory() as folder, export_errors(to):
-            sink = open_sink(to, experiment, path, tracking_uri)
+            if to == "fedq":
+                archive = await self._code_of(experiment, Path(folder)) if code else None
+                sink: Sink = archives.ArchiveRuns(experiment, path, archive)
+            else:
+                sink = open_sink(to, experiment, path, tracking_uri)
             for run in await self.runs(id):
                 await self._export(sink, run, Path(folder) if models else None)
             sink.close()
         return sink.where
 
-    async def import_(self, file: str | Path) -> Experiment:
+    async def _code_of(self, experiment: Experiment, folder: Path) -> bytes | None:
+        """The archive of an experiment's code bundle, if it has one; raises ExportError."""
+        used = experiment.specification.get("code")
+        if used is None:
+            return None
+        try:
+            file = await self.download_bundle(used["digest"], folder / "code.tar")
+        except NotFoundError as error:
+            raise ExportError(
+                f"the code bundle {used['digest']} of {experiment.id} is not shared with you: ask its owner"
+                " (`fedq share DIGEST --read NAME`), or export the experiment without it (`--without-code`,"
+                " `code=False`), so that others can read it, but not run it again"
+            ) from error
+        return file.read_bytes()
+
+    async def import_(self, file: str | Path, *, code: bool = True) -> Experiment:
         """Import a file that `export` to `fedq` wrote, or the folder of an experiment that `fedq run`
         has computed.
 
         Importing it again returns the same experiment.
 
-        It can be read and compared like any other experiment, but not continued. Raises
+        It can be read and compared like any other experiment, but not continued. The code bundle in the
+        file, unless `code` is false, becomes one of yours, for which the key needs the scope `code`;
+        `missing` of the answer says what is lacking to run the experiment again. Raises
         UnreadableDataError for an unreadable file.
         """
         return await self._transport.send(
             Experiment,
             "POST",
             "/v1/imports",
-            content=archives.content_of(Path(file)),
+            content=archives.content_of(Path(file), code=code),
             headers=JSON,
             timeout=UPLOAD_TIMEOUT_S,
             repeatable=True,

@@ -1,6 +1,7 @@
 """Export to FedQ's own results file, which another FedQ can import."""
 
 import gzip
+import json
 import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -25,14 +26,14 @@ COMPRESSED = ".gz"
 class ArchiveRuns:
     """Writes one file; see Sink. Models and checkpoints are not included."""
 
-    def __init__(self, experiment: schemas.Experiment, file: Path, _tracking_uri: str | None) -> None:
-        """Raises ExportError if the experiment is unfinished."""
+    def __init__(self, experiment: schemas.Experiment, file: Path, code: bytes | None) -> None:
+        """`code` is the archive of the code bundle. Raises ExportError if the experiment is unfinished."""
         if experiment.status not in ENDED:
             raise ExportError(
                 f"experiment {experiment.id} is {experiment.status}: only finished experiments can be"
                 " exported to a file"
             )
-        self._experiment, self._file, self.where = experiment, file, str(file)
+        self._experiment, self._file, self._code, self.where = experiment, file, code, str(file)
         self._runs: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
 
     def add(self, run: schemas.Run, rows: Sequence[schemas.RoundRow], _model: Path | None) -> None:
@@ -44,20 +45,33 @@ class ArchiveRuns:
         experiment = self._experiment.model_dump(mode="json", include=set(EXPERIMENT))
         partial = self._file.with_name(f".{self._file.name}.partial")
         with gzip.open(partial, "wb") if self._file.suffix == COMPRESSED else partial.open("wb") as file:
-            write_results(file, experiment, self._runs, datetime.now(UTC))
+            write_results(file, experiment, self._runs, datetime.now(UTC), self._code)
         partial.replace(self._file)
 
 
-def content_of(file: Path) -> bytes:
-    """Read the uncompressed content of a results file, or that of a folder of `fedq run`.
+def content_of(file: Path, *, code: bool = True) -> bytes:
+    """Read the uncompressed content of a results file, or that of a folder of `fedq run`; unless `code`,
+    without the code bundle in it.
 
     Raises UnreadableDataError.
     """
     try:
         if file.is_dir():
             return local_folder.archive(file)
-        return gzip.decompress(file.read_bytes()) if file.suffix == COMPRESSED else file.read_bytes()
+        content = gzip.decompress(file.read_bytes()) if file.suffix == COMPRESSED else file.read_bytes()
+        return content if code else _without_code(content)
     except local_folder.FolderError as error:
         raise UnreadableDataError(str(error)) from error
     except (OSError, EOFError, zlib.error) as error:
         raise UnreadableDataError(f"{file} cannot be read: {error}") from error
+
+
+def _without_code(content: bytes) -> bytes:
+    """A results file that has the same digest; what is none, as it is, for the service to refuse."""
+    try:
+        document = json.loads(content)
+    except ValueError:
+        return content
+    if not isinstance(document, dict):
+        return content
+    return json.dumps({name: value for name, value in document.items() if name != "code"}).encode()

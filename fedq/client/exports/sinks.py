@@ -37,13 +37,14 @@ class Sink(Protocol):
 
 
 _SINKS: dict[ExportForm, tuple[str, str]] = {
-    "fedq": ("files", "ArchiveRuns"),
     "tensorboard": ("tensorboard", "TensorBoardRuns"),
     "mlflow": ("tracking", "MlflowRuns"),
     "wandb": ("weights_and_biases", "WandbRuns"),
     "optuna": ("trials", "OptunaTrials"),
 }
-"""Module and class of each format but tables; each module loads a library that the others do without."""
+"""Module and class of each format but tables and files of results; each module loads a library that the
+others do without.
+"""
 
 
 def open_sink(

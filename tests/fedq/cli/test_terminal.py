@@ -128,6 +128,7 @@ COMMAND_LINES = {
     "bundle delete": "{nothing}",
     "bundle get": "{nothing}",
     "bundle list": "",
+    "bundle send": "{nothing}",
     "bundle show": "{bundle}",
     "cancel": "{nothing}",
     "catalogue": "{nothing}",

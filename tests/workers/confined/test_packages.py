@@ -28,26 +28,29 @@ print(check.prepare(archive, document, settings).flaws)
 """
 
 
+def flaws(tmp_path: Path, confinement: Confinement, archive: bytes, *kinds: str) -> str:
+    """The errors in a specification with an arm for each kind, where `ourlab/mine` is installed."""
+    installed, file = tmp_path / "installed", tmp_path / "bundle.tar"
+    install(installed, "ourlab-rules", {"fedq.algorithms": "mine = ourlab.rules:Mine"}, rules=MINE)
+    file.write_bytes(archive)
+    code = {"digest": bundles.digest(archive), "id": "cod_1", "components": {"algorithms": ["mine"]}}
+    sweep = {"algorithm": [{"kind": kind} for kind in kinds]}
+    document = {**SYNTHETIC, "algorithm": {"kind": "mine"}, "code": code, "sweep": sweep}
+    words = [sys.executable, "-c", PREPARE, str(file), json.dumps(document), confinement]
+    done = subprocess.run(words, env=environment(installed), capture_output=True, text=True, check=False)
+    return done.stderr or done.stdout.strip()
+
+
 def test_a_bundle_may_be_used_beside_a_package(tmp_path: Path, confinement: Confinement) -> None:
-    install(
-        tmp_path,
-        "ourlab-rules",
-        {"fedq.algorithms": "mine = ourlab.rules:Mine"},
-        rules=MINE,
-    )
-    archive = tmp_path / "bundle.tar"
-    archive.write_bytes(packed(tmp_path / "mylab"))
-    code = {
-        "digest": bundles.digest(archive.read_bytes()),
-        "id": "cod_1",
-        "components": {"algorithms": ["mine"]},
-    }
-    document = {
-        **SYNTHETIC,
-        "algorithm": {"kind": "mine"},
-        "code": code,
-        "sweep": {"algorithm": [{"kind": "ourlab/mine"}, {"kind": "mine"}]},
-    }
-    words = [sys.executable, "-c", PREPARE, str(archive), json.dumps(document), confinement]
-    done = subprocess.run(words, env=environment(tmp_path), capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+    assert flaws(tmp_path, confinement, packed(tmp_path / "mylab"), "ourlab/mine", "mine") == "[]"
+
+
+def test_an_edited_copy_of_a_package_is_used_in_its_place(tmp_path: Path, confinement: Confinement) -> None:
+    package = tmp_path / "copy" / "ourlab"
+    package.mkdir(parents=True)
+    (package / "rules.py").write_text(MINE)
+    (package / "__init__.py").touch()
+    archive = bundles.pack(package.parent)
+    assert flaws(tmp_path / "alone", confinement, archive, "mine") == "[]"
+    told = flaws(tmp_path / "beside", confinement, archive, "ourlab/mine", "mine")
+    assert "the module ourlab of the code takes the place of the package: write 'mine'" in told
