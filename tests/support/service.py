@@ -29,6 +29,7 @@ class Service:
 
     url: str
     database: Database
+    database_url: str
     storage_url: str
     key: str
     """Of an administrator."""
@@ -67,5 +68,7 @@ def running_service(database_file: Path) -> Iterator[Service]:
             [*API, f"--fd={descriptor}"], home / "api.log", env=environment, cwd=home, pass_fds=(descriptor,)
         ) as process:
             eventually(lambda: httpx.get(f"{url}/healthz", timeout=30, trust_env=False).is_success)
-            yield Service(url, database, own["FEDQ_STORAGE_URL"], key_for(database_url), process.pid)
+            yield Service(
+                url, database, database_url, own["FEDQ_STORAGE_URL"], key_for(database_url), process.pid
+            )
     database.close()

@@ -2,7 +2,7 @@
 use.
 """
 
-from sqlalchemy import select
+from sqlalchemy import exists, select
 from sqlalchemy.orm import Session
 
 from fedcore.bundles import storage_key
@@ -33,6 +33,16 @@ def find(session: Session, digest: str, owner: str | None, own: str | None = Non
     if found is None:
         raise ResourceNotFoundError(explain_absence(digest))
     return found
+
+
+def is_at_hand(session: Session, experiment_id: str, digest: str, owner: str) -> bool:
+    """True if an experiment uses a bundle, which may be one that an administrator chose, or if `owner` may
+    use this one.
+    """
+    used = exists().where(
+        BundleUseRecord.experiment_id == experiment_id, BundleUseRecord.upload_id == BundleRecord.id
+    )
+    return bool(session.scalar(select(used))) or find_if_any(session, digest, owner) is not None
 
 
 def explain_absence(digest: str) -> str:

@@ -62,12 +62,12 @@ def packages(session: Session, original_id: str) -> dict[tuple[int, int], str | 
 
 
 def missing(session: Session, record: ExperimentRecord) -> list[str]:
-    """What the owner of an experiment lacks here to run it again, each with how to bring it: installed
-    packages, of this process, and the code bundle.
+    """What is lacking to run an experiment again, each with how to bring it: installed packages, of this
+    process, and a code bundle that it does not use and its owner does not have.
     """
     found = missing_packages(session, record.id)
     code = record.spec.get("code")
-    if code and bundles.find_if_any(session, code["digest"], record.owner) is None:
+    if code and not bundles.is_at_hand(session, record.id, code["digest"], record.owner):
         found.append(bundles.explain_absence(code["digest"]))
     return found
 

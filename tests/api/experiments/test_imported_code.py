@@ -15,7 +15,7 @@ from sqlalchemy import select
 from api.bundles.service import JSON, MAX_BYTES
 from fedcore import bundles
 from fedcore.platform.access import Scope
-from fedcore.platform.storage import open_storage
+from fedcore.platform.storage import Storage, open_storage
 from fedcore.platform.store import Database, experiments
 from fedcore.platform.store import bundles as stored
 from fedcore.platform.store.experiments import NewExperiment
@@ -40,7 +40,7 @@ TELLING = (
 PACKAGE = {"ourlab-fedexp": {"version": "1.2", "sha256": "0" * 64}}
 
 
-def keep(rows: Database, settings: Settings, content: bytes, owner: str = "ann") -> BundleRecord:
+def keep(rows: Database, storage: Storage, content: bytes, owner: str = "ann") -> BundleRecord:
     """A stored bundle, without its check, which takes seconds."""
     digest = bundles.digest(content)
     with rows.transaction() as session:
@@ -54,7 +54,7 @@ def keep(rows: Database, settings: Settings, content: bytes, owner: str = "ann")
             owner=owner,
             key_id="",
         )
-    open_storage(settings.storage).put(bundles.storage_key(record.id, digest), content)
+    storage.put(bundles.storage_key(record.id, digest), content)
     return record
 
 
@@ -66,7 +66,7 @@ def content(tmp_path: Path) -> bytes:
 @pytest.fixture
 def theirs(rows: Database, settings: Settings, content: bytes) -> BundleRecord:
     """The private bundle of Ann."""
-    return keep(rows, settings, content)
+    return keep(rows, open_storage(settings.storage), content)
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_code_that_comes_later_is_kept_for_the_experiment_that_was_imported_with
     bob: httpx.Client, file: Document, rows: Database, settings: Settings, content: bytes
 ) -> None:
     id = bob.post("/v1/imports", json=file).json()["id"]
-    own = keep(rows, settings, content, "bob")
+    own = keep(rows, open_storage(settings.storage), content, "bob")
     assert bob.get(f"/v1/experiments/{id}").json()["missing"] == []
     again = bob.post("/v1/imports", json=with_code(file, content))
     assert (again.status_code, again.json()["id"]) == (200, id)
@@ -172,8 +172,11 @@ def test_a_shared_bundle_is_used_as_long_as_it_is_shared(
         made = bob.post("/v1/imports", json=file).json()
         assert (made["missing"], made["specification"]["code"]["id"]) == ([], theirs.id)
         assert ann.patch(access, json={"read": []}).status_code == 200
+        refused = bob.post(f"/v1/experiments/{made['id']}/reproduce")
+        assert (refused.status_code, refused.json()["detail"]) == (404, TELLING.format(theirs.digest))
+        for path in (f"/v1/experiments/{file['experiment']['id']}", f"/v1/bundles/{theirs.digest}"):
+            assert ann.delete(path).status_code == 204
     assert bob.get(f"/v1/experiments/{made['id']}").json()["missing"] == [TELLING.format(theirs.digest)]
-    assert bob.post(f"/v1/experiments/{made['id']}/reproduce").status_code == 404
 
 
 @pytest.mark.parametrize("scope", [Scope.SUBMIT, Scope.ADMIN])
@@ -256,7 +259,7 @@ def test_without_its_package_an_experiment_is_read_and_says_what_to_install(
         assert [row["extra"]["ourlab/norm"] for row in items] == [3.0, 2.0, 1.0]
     for part in ("figure.svg", "figure.csv", "theory", "report.md"):
         assert http.get(f"/v1/experiments/{here['id']}/{part}").status_code == 200, part
-    assert http.get("/v1/compare", params={"id": [here["id"]]}).status_code == 200
+    assert http.get("/v1/compare", params={"arm": here["id"]}).status_code == 200
     refused = http.post(f"/v1/experiments/{here['id']}/reproduce")
     assert refused.status_code == 409
     assert refused.json()["detail"] == f"{here['id']} cannot be run again: {told}"

@@ -1,9 +1,11 @@
 """Experiments in the tables and stores of other tools hold what the service holds."""
 
 import csv
+import gzip
 import json
 import struct
 import sys
+from base64 import b64decode
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,16 +24,25 @@ from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData
 from wandb.proto.wandb_internal_pb2 import Record
 
+from fedcore.platform.access import Scope
+from fedcore.platform.store import experiments
+from fedcore.platform.store.experiments import NewExperiment
 from fedcore.platform.store.leases import Claim
 from fedcore.simulation.report import RoundReport
-from fedq.client import Client, ExportError, MissingPackageError, UnreadableDataError
+from fedcore.spec import ExperimentSpec
+from fedcore.spec.digest import results_sha256
+from fedq.client import Client, ExportError, MissingPackageError, NotAllowedError, UnreadableDataError
 from fedq.client.exports.sinks import ExportForm, export_errors, fit_name
 from fedq.client.exports.tracking import mlflow_key
 from fedq.client.exports.weights_and_biases import FORBIDDEN, LONGEST_NAME
+from tests.api.bundles.test_routes import EXPERIMENT, archive
+from tests.api.experiments.test_imported_code import keep
 from tests.builders.claims import end_runs, report
 from tests.builders.runs import carry_out
 from tests.builders.specifications import TWO_ARMS, merged
+from tests.builders.transactions import write
 from tests.fedq.cli.conftest import Fedq, fedq
+from tests.support.access import key_for
 from tests.support.service import Service
 
 __all__ = ["fedq"]
@@ -361,6 +372,81 @@ def test_a_file_of_results_goes_into_a_service_and_stays_what_it_is(
     file.write_bytes(b"not compressed")
     with pytest.raises(UnreadableDataError, match="cannot be read"):
         client.import_(file)
+
+
+def test_a_file_of_results_has_the_code_unless_it_is_left_out(
+    fedq: Fedq, service: Service, tmp_path: Path
+) -> None:
+    content = archive(tmp_path / "code")
+    record = keep(service.database, service.storage, content)
+    code = {"digest": record.digest, "id": record.id, "components": record.components}
+    new = NewExperiment(ExperimentSpec.model_validate(EXPERIMENT | {"code": code}), owner="ann")
+    id = write(service.database, experiments.create, new).record.id
+    end_runs(service.database, lambda _: [report(round) for round in (1, 2, 3)], new.runs)
+    ann, ben = (key_for(service.database_url, name, Scope.SUBMIT) for name in ("ann", "ben"))
+    file = tmp_path / "file.fedq.json.gz"
+    with Client(service.url, ann) as anns, Client(service.url, ben) as bens:
+        anns.export(id, "fedq", file)
+        assert b64decode(json.loads(gzip.decompress(file.read_bytes()))["code"]) == content
+        with pytest.raises(NotAllowedError, match="`fedq import --without-code` imports the results alone"):
+            anns.import_(file)
+        assert anns.import_(file, code=False).missing == []
+        # Ann shares the experiment, and not its code.
+        anns.share(id, read=["ben"])
+        for given in (file, tmp_path / "new.json.gz"):
+            with pytest.raises(ExportError, match=rf"{record.digest} of {id} is not shared with you: ask"):
+                bens.export(id, "fedq", given)
+        assert not (tmp_path / "new.json.gz").exists()
+        bens.export(id, "fedq", file, code=False)
+        assert "code" not in json.loads(gzip.decompress(file.read_bytes()))
+        assert len(bens.import_(file).missing) == 1
+        anns.share(record.digest, read=["ben"])
+        bens.export(id, "fedq", file)
+        assert b64decode(json.loads(gzip.decompress(file.read_bytes()))["code"]) == content
+    told = fedq("export", id, "--output", str(tmp_path / "cli.json"), "--without-code")
+    assert (told.code, "code" in json.loads((tmp_path / "cli.json").read_bytes())) == (0, False)
+    told = fedq("import", str(file), "--without-code")
+    assert told.code == 0
+    assert (told.out.startswith("exp_"), told.err) == (True, "")
+
+
+def test_an_import_tells_what_is_missing(
+    fedq: Fedq, service: Service, client: Client, tmp_path: Path
+) -> None:
+    id, file = client.submit(TWO_ARMS).id, tmp_path / "file.json"
+    carry_out(service.database, service.storage, 6)
+    client.export(id, "fedq", file)
+    document = json.loads(file.read_bytes())
+    for run in document["runs"]:
+        run["provenance"]["packages"] = {"ourlab": {"version": "1.2"}}
+    file.write_text(json.dumps(document | {"digest": results_sha256(document)}))
+    told = fedq("import", str(file))
+    assert (told.code, told.out.startswith("exp_")) == (0, True)
+    assert told.err.split() == [
+        "to",
+        "run",
+        "it",
+        "again:",
+        "there",
+        "is",
+        "no",
+        "package",
+        "ourlab",
+        "1.2:",
+        "the",
+        "operator",
+        "installs",
+        "it",
+        "with",
+        "the",
+        "service",
+        "and",
+        "its",
+        "workers",
+        "(`pip",
+        "install",
+        "ourlab==1.2`)",
+    ]
 
 
 def _wandb_records(file: Path) -> Iterator[Record]:
