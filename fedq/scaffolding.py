@@ -35,6 +35,7 @@ FAMILIES: Mapping[str, PackageTemplate] = {
     "loss": PackageTemplate("losses", "problem: {loss: {kind: $kind}}"),
     "measure": PackageTemplate("measures", "evaluation: {measures: [$kind]}"),
     "model": PackageTemplate("models", "problem: {model: {kind: $kind}}"),
+    "objective": PackageTemplate("algorithms", "algorithm: {kind: $kind}"),
     "participation": PackageTemplate("participations", "participation: {kind: $kind, clients_per_round: 10}"),
     "partition": PackageTemplate("partitions", "problem: {partition: {kind: $kind, clients: 20}}"),
     "server-optimiser": PackageTemplate("server_optimisers", "server: {kind: $kind}"),

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from deploy.site import commands, interface, llms, offers, python, specification
+from deploy.site import commands, extensions, interface, llms, offers, python, specification
 from deploy.site.formulas import with_mathml
 
 ROOT = Path(__file__).parents[2]
@@ -63,6 +63,7 @@ def reference() -> Iterator[tuple[str, str]]:
     yield interface.NAME, interface.text()
     yield commands.NAME, commands.text()
     yield from python.pages()
+    yield extensions.NAME, extensions.text()
     yield offers.NAME, offers.text()
 
 

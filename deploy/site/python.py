@@ -20,7 +20,7 @@ THEORY = ("fedcore.theory.quadratics",)
 def pages() -> Iterator[tuple[str, str]]:
     """Names and texts of the pages."""
     yield "python.md", page("Python", *map(_module, CLIENT))
-    yield "theory.md", page("Theory", _said(_load("fedcore.theory")), *map(_module, THEORY))
+    yield "theory.md", page("Theory", _said(load("fedcore.theory")), *map(_module, THEORY))
 
 
 def undocumented() -> list[str]:
@@ -28,7 +28,7 @@ def undocumented() -> list[str]:
     return [
         member.canonical_path
         for name in (*CLIENT, *THEORY)
-        for member in _all(_load(name))
+        for member in _all(load(name))
         if member.docstring is None
     ]
 
@@ -48,7 +48,8 @@ def _sources() -> griffe.ModulesCollection:
     return loader.modules_collection
 
 
-def _load(name: str) -> griffe.Object:
+def load(name: str) -> griffe.Object:
+    """The module with this name."""
     found = _sources()[name]
     assert isinstance(found, griffe.Object)
     return found
@@ -78,11 +79,12 @@ def _written(member: griffe.Object) -> griffe.Object:
 
 
 def _module(name: str) -> str:
-    module = _load(name)
-    return section(code(name), _example(_said(module)), *(_member(member, 3) for member in public(module)))
+    module = load(name)
+    return section(code(name), _example(_said(module)), *(describe(member, 3) for member in public(module)))
 
 
-def _member(member: griffe.Object, level: int) -> str:
+def describe(member: griffe.Object, level: int) -> str:
+    """A section on a class with its attributes and methods, or on a function."""
     if not isinstance(member, griffe.Class):
         return section(code(member.name), _signature(member), _said(member), level=level)
     members = list(public(member))
@@ -91,7 +93,7 @@ def _member(member: griffe.Object, level: int) -> str:
         for below in members
         if isinstance(below, griffe.Attribute)
     ]
-    methods = [_member(below, level + 1) for below in members if below.is_function]
+    methods = [describe(below, level + 1) for below in members if below.is_function]
     return section(
         code(member.name),
         _made(member),

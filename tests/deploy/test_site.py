@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.site import specification
+import fedq.extensions
+from deploy.site import extensions, python, specification
 from deploy.site.__main__ import ROOT, build, navigation, reference
 from deploy.site.formulas import with_mathml
-from deploy.site.python import undocumented
 from fedcore import presets
 from fedcore.measures import GROUPS, MEASURES
 from fedq.catalogue import build_catalog
@@ -86,7 +86,20 @@ def test_every_call_parameter_and_field_of_the_interface_is_described(pages: dic
 
 
 def test_every_public_name_of_python_has_a_docstring() -> None:
-    assert undocumented() == []
+    assert python.undocumented() == extensions.undocumented() == []
+
+
+def test_the_methods_and_statements_of_each_part_of_an_algorithm_are_described(pages: dict[str, str]) -> None:
+    page = pages["extensions.md"]
+    for name in extensions.PARTS:
+        part = vars(fedq.extensions)[name]
+        _, _, told = page.partition(f"\n### `{name}`\n")
+        told = told.partition("\n### ")[0]
+        for member in (name for name in vars(part) if not name.startswith("_")):
+            is_method = callable(getattr(part, member))
+            assert (f"\n#### `{member}`\n" if is_method else f"\n| `{member}` |") in told, f"{name}.{member}"
+    listed = {name for name in fedq.extensions.__all__ if name not in (*extensions.LIBRARIES, "VERSION")}
+    assert listed == set(re.findall(r"^### `(\w+)`$", page, re.MULTILINE))
 
 
 def test_every_preset_is_listed(pages: dict[str, str]) -> None:

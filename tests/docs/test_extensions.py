@@ -1,11 +1,13 @@
 """The pages on extensions name every family, the parts of an algorithm and what these state."""
 
 import re
+from inspect import isfunction
 from pathlib import Path
 
 import pytest
 
 import fedq.extensions
+from deploy.site import extensions
 from fedcore.block import Block
 from fedcore.core import Declaring
 from fedcore.spec.components import FAMILIES
@@ -62,6 +64,18 @@ def test_the_error_on_the_page_is_the_one_that_is_raised() -> None:
     with pytest.raises(TypeError) as raised:
         exec(source, vars(fedq.extensions).copy())
     assert str(raised.value).split() == message.split()
+
+
+def test_the_page_says_when_each_method_of_a_part_is_called() -> None:
+    rows = re.findall(r"^\| [^|`]* \| (.*) \|$", section_of("When methods are called"), re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`(\w+\.\w+)`", row)} - {"Models.adaptation"}
+    assert named == {
+        f"{part}.{name}"
+        for part in extensions.PARTS
+        if part != "LocalSgd"
+        for name, member in vars(vars(fedq.extensions)[part]).items()
+        if not name.startswith("_") and isfunction(member)
+    }
 
 
 def test_new_names_exist_and_old_ones_do_not() -> None:
