@@ -122,7 +122,7 @@ def _required(names: Sequence[str]) -> frozenset[str]:
 
 
 def _requirements(name: str) -> Iterator[str]:
-    """Those of all extras and platforms: which of them are in use is not recorded."""
+    """Requirements of a distribution, of all extras and platforms: which are in use is not recorded."""
     try:
         listed = distribution(name).requires or ()
     except PackageNotFoundError:

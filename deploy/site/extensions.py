@@ -38,8 +38,8 @@ def text() -> str:
     return page(
         "Extensions",
         "What [extensions](../extensions.md) import from `fedq.extensions`: signatures, shapes and"
-        " declarations, as they are in the source. [The round](../extensions.md#when-methods-are-called) says when methods"
-        " are called.",
+        " declarations, as they are in the source. [The guide](../extensions.md#when-methods-are-called) says"
+        " when methods are called.",
         section("Parts of an algorithm", *_members(PARTS)),
         section("Base classes of components", *_members(bases)),
         section("What methods are given and return", *_members(others)),

@@ -58,6 +58,7 @@ class Sparsifier(CompressorSpec):
         return max(1, round(share * dim))
 
     def misfit(self, dim: int) -> str | None:
+        """Reason why messages of D = `dim` numbers have fewer than are kept; None if they have not."""
         if self.kept(dim) <= dim:
             return None
         return f"{self.kind} cannot keep {self.kept(dim)} of {dim} parameters; use at most {dim}"

@@ -62,8 +62,8 @@ def packages(session: Session, original_id: str) -> dict[tuple[int, int], str | 
 
 
 def missing(session: Session, record: ExperimentRecord) -> list[str]:
-    """What is lacking to run an experiment again, each with how to bring it: installed packages, of this
-    process, and a code bundle that it does not use and its owner does not have.
+    """Installed packages that this process lacks to run an experiment again, and the code bundle, if the
+    experiment does not use one and its owner has none; each with how to bring it.
     """
     found = missing_packages(session, record.id)
     code = record.spec.get("code")

@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import select
 
-from api.bundles.service import JSON, MAX_BYTES
+from api.http.documents import JSON, MAX_BYTES
 from fedcore import bundles
 from fedcore.platform.access import Scope
 from fedcore.platform.storage import Storage, open_storage
