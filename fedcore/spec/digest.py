@@ -16,12 +16,15 @@ def specification_sha256(document: Mapping[str, Any]) -> str:
     as canonical JSON.
 
     Canonical: UTF-8, keys sorted, no white space, numbers as Python's json writes them. Arms whose
-    sweep names its paths in another order are other arms, so `sweep` is a list of pairs here.
+    sweep names its paths in another order are other arms, so `sweep` is a list of pairs here. `code` is its
+    digest: the id of a bundle differs between services.
     """
     asked = {name: value for name, value in document.items() if name not in WORDS}
     asked["execution"] = {
         name: value for name, value in document.get("execution", {}).items() if name not in PLACE
     }
+    if document.get("code"):
+        asked["code"] = document["code"]["digest"]
     if document.get("sweep"):
         asked["sweep"] = list(document["sweep"].items())
     canonical = json.dumps(asked, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

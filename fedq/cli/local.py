@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedcore.bundles import pack
 from fedcore.platform.status import Status
 from fedq.cli.experiments import Assignments, Code, PresetName, SpecificationFile, overrides
 from fedq.cli.lazy import configuration as settings
@@ -90,7 +91,8 @@ def prepared(
         version = presets.load(preset).version
         made_with |= {"preset": preset, "preset_version": version, "overrides": changes}
     try:
-        return folder.ExperimentFolder.open(output, wanted, made_with)
+        archive = None if code is None else pack(code)
+        return folder.ExperimentFolder.open(output, wanted, made_with, archive)
     except folder.FolderError as error:
         complain(str(error))
         raise typer.Exit(ExitCode.IMPOSSIBLE) from error

@@ -1,6 +1,7 @@
 """Components of the user's own, loaded from a folder into this process."""
 
 from pathlib import Path
+from typing import Any
 
 from fedcore import bundles
 from fedcore.errors import ExtensionError, UserCodeError
@@ -8,8 +9,9 @@ from fedcore.spec.components import FAMILIES
 from fedcore.user_traceback import user_traceback
 
 
-def load_code(folder: Path) -> str:
-    """Make the components of `folder` known to this process, and return the digest of its bundle.
+def load_code(folder: Path) -> dict[str, Any]:
+    """Make the components of `folder` known to this process, and return the field `code` of specifications
+    that use them: the digest of the bundle, and its kinds, by which other processes read them.
 
     Raises ExtensionError, and UserCodeError where a module of it fails.
     """
@@ -23,4 +25,4 @@ def load_code(folder: Path) -> str:
     for name, members in found.items():
         for member in members.values():
             FAMILIES[name].note_class(member)
-    return digest
+    return {"digest": digest, "components": {name: sorted(members) for name, members in found.items()}}

@@ -41,7 +41,7 @@ from fedcore.spec.search import Study
 from fedq.results.documents import write_results
 from fedq.schemas import ImportedExperiment, RoundRow
 
-EXPERIMENT, LOCK, PROPOSED = "experiment.json", "lock", "proposed.json"
+EXPERIMENT, LOCK, PROPOSED, CODE = "experiment.json", "lock", "proposed.json", "code.tar"
 RUN, ROUNDS, CHECKPOINT, MODEL = "run.json", "rounds.jsonl", "checkpoint.safetensors", "model.safetensors"
 BEST_MODEL = best_key_beside(MODEL)
 _CREATION = 1 << 40
@@ -270,8 +270,11 @@ class ExperimentFolder:
         self.experiment: dict[str, Any] = document["experiment"]
 
     @classmethod
-    def open(cls, path: Path, spec: ExperimentSpec, provenance: Mapping[str, Any]) -> ExperimentFolder:
-        """Create the folder of this experiment, or return the one that is there.
+    def open(
+        cls, path: Path, spec: ExperimentSpec, provenance: Mapping[str, Any], code: bytes | None = None
+    ) -> ExperimentFolder:
+        """Create the folder of this experiment, or return the one that is there. `code` is the archive of its
+        code bundle.
 
         Raises FolderError if `path` holds something else or another specification.
         """
@@ -289,6 +292,8 @@ class ExperimentFolder:
                 f"{path} holds an experiment with another specification: {'; '.join(differences[:_SHOWN])}"
                 f"{more}. Use the same specification, or another folder"
             )
+        if code is not None and not (path / CODE).exists():
+            FolderStorage(path).put(CODE, code)
         return found
 
     @property
@@ -375,6 +380,7 @@ def archive(path: Path) -> bytes:
             for run in runs
         ),
         ended,
+        _content(path / CODE),
     )
     return file.getvalue()
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
@@ -10,9 +11,10 @@ from typing import Any, BinaryIO
 import pytest
 from structlog.testing import capture_logs
 
+from fedcore.bundles import storage_key
 from fedcore.errors import StorageError
 from fedcore.platform.storage import FolderStorage, Storage, open_storage, read
-from fedcore.platform.store import Database, Status, audit, counters, experiments, lifecycle
+from fedcore.platform.store import Database, Status, audit, counters, experiments, lifecycle, sharing
 from fedcore.platform.store.tables import ExperimentRecord
 from tests.builders.claims import claim, commit, fail, finish
 from tests.builders.experiments import submit
@@ -20,6 +22,7 @@ from tests.builders.runs import finish_with_models
 from tests.builders.specifications import SYNTHETIC, Document, merged
 from tests.builders.transactions import read as see
 from tests.builders.transactions import write
+from tests.platform.store.test_bundles import bundle
 from tests.simulation.test_searches import HALVING, SEARCH
 from tests.support.s3 import S3, Fault
 from tests.workers.deployment import Deployment
@@ -64,9 +67,9 @@ def archive(tmp_path: Path) -> Storage:
     return Storage(FolderStorage(tmp_path / "archive"))
 
 
-def ended(database: Database, storage: Storage) -> tuple[str, str]:
+def ended(database: Database, storage: Storage, **changes: Any) -> tuple[str, str]:
     """An experiment whose only run has ended with a model; its id and the run's."""
-    experiment = submit(database)
+    experiment = submit(database, **changes)
     held = claim(database)
     storage.put(f"{held.run_id}/model.safetensors", held.run_id.encode())
     finish(database, held)
@@ -90,6 +93,21 @@ def test_only_what_ended_long_ago_and_is_not_starred_is_deleted(
     assert read(archive, f"{old}/{run}/model.safetensors") == run.encode()
     (entry,) = see(database, audit.page, target=old).items
     assert (entry.action, entry.owner) == ("retention", "local")
+
+
+@pytest.mark.parametrize(("owner", "archived"), [("local", True), ("ann", False)])
+def test_the_archive_has_the_code_that_the_owner_may_read(
+    database: Database, storage: Storage, archive: Storage, owner: str, archived: bool
+) -> None:
+    record = bundle(database, owner)
+    storage.put(storage_key(record.id, record.digest), b"an archive")
+    code = {"digest": record.digest, "id": record.id, "components": record.components}
+    write(database, sharing.share, record, read=["local"])
+    old, _ = ended(database, storage, code=code)
+    write(database, sharing.end, record.id)
+    remove_expired(database, storage, archive, AT_ONCE, Event())
+    results = json.loads(gzip.decompress(read(archive, f"{old}/{RESULTS}")))
+    assert results.get("code") == (b64encode(b"an archive").decode() if archived else None)
 
 
 def test_without_an_archive_it_is_deleted_all_the_same(database: Database, storage: Storage) -> None:

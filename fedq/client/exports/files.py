@@ -57,8 +57,9 @@ def content_of(file: Path, *, code: bool = True) -> bytes:
     """
     try:
         if file.is_dir():
-            return local_folder.archive(file)
-        content = gzip.decompress(file.read_bytes()) if file.suffix == COMPRESSED else file.read_bytes()
+            content = local_folder.archive(file)
+        else:
+            content = gzip.decompress(file.read_bytes()) if file.suffix == COMPRESSED else file.read_bytes()
         return content if code else _without_code(content)
     except local_folder.FolderError as error:
         raise UnreadableDataError(str(error)) from error

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from base64 import b64decode
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 
 from fedcore import run
+from fedcore.bundles import digest as bundle_digest
+from fedcore.bundles import pack
 from fedcore.settings import settings
 from fedq.cli import main
 from fedq.client import Client
@@ -277,6 +280,14 @@ def test_components_in_a_folder_are_run(tmp_path: Path, fedq: Fedq) -> None:
     assert fedq("run", str(file), "--output", str(out), "--code", str(code)).code == 0
     (rows, digest) = bits(out)["0-0"]
     assert (len(rows), bool(digest)) == (2, True)
+    # The code is in the results file, too, which a process that has not loaded it writes.
+    read = "import sys; from pathlib import Path; from fedq.local.folder import archive;"
+    read += "sys.stdout.buffer.write(archive(Path(sys.argv[1])))"
+    content = json.loads(subprocess.check_output([sys.executable, "-c", read, str(out)]))
+    assert b64decode(content["code"]) == pack(code)
+    specification = content["experiment"]["specification"]
+    assert specification["code"]["digest"] == bundle_digest(pack(code))
+    assert specification["aggregator"]["kind"] == "clipping_of_a_folder"
     (code / "clipping_of_a_folder.py").write_text(written + "\n")
     changed = fedq("run", str(file), "--output", str(out), "--code", str(code))
     assert changed.code == 4
