@@ -76,7 +76,7 @@ def test_objects_packages_and_bundles_give_the_same_bits(
     installed.mkdir()
     install(installed)
     for example in EXAMPLES.iterdir():
-        # A bundle has no module that is called as an installed one.
+        # Under names of their own: else they would take the place of the installed ones.
         shutil.copy(example / f"{example.name}.py", lab / f"own_{example.name}.py")
         monkeypatch.syspath_prepend(example)
     roots = installed, Path(__file__).parents[2]

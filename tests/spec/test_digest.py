@@ -58,12 +58,11 @@ def test_changes_of_the_computation_change_the_digest(changes: Document) -> None
 
 
 def test_of_a_code_bundle_the_content_counts_and_not_where_it_is_stored() -> None:
-    here, there, other = (
-        {"code": {"digest": f"sha256:{digest * 64}", "id": id, "components": {}}}
-        for digest, id in (("0", "cod_1"), ("0", None), ("1", "cod_1"))
-    )
-    assert _digest(SWEPT | here) == _digest(SWEPT | there)
-    assert len({_digest(SWEPT), _digest(SWEPT | here), _digest(SWEPT | other)}) == 3
+    def with_code(digest: str, id: str | None) -> str:
+        return _digest(SWEPT | {"code": {"digest": f"sha256:{digest * 64}", "id": id, "components": {}}})
+
+    assert with_code("0", "cod_1") == with_code("0", None)
+    assert len({_digest(SWEPT), with_code("0", "cod_1"), with_code("1", "cod_1")}) == 3
 
 
 def test_the_order_of_a_sweep_is_that_of_its_arms_and_counts() -> None:
