@@ -13,7 +13,6 @@ from fedcore.core import Declaring
 from fedcore.spec.components import FAMILIES
 
 PAGE = Path(__file__).parents[2] / "docs" / "extensions.md"
-VERSION_2 = PAGE.with_name("extensions-2.md")
 
 
 def section_of(title: str) -> str:
@@ -76,19 +75,6 @@ def test_the_page_says_when_each_method_of_a_part_is_called() -> None:
         for name, member in vars(vars(fedq.extensions)[part]).items()
         if not name.startswith("_") and isfunction(member)
     }
-
-
-def test_new_names_exist_and_old_ones_do_not() -> None:
-    pairs = re.findall(r"^\| (.*) \| (.*) \|$", VERSION_2.read_text(), re.MULTILINE)
-    new = {name for _, text in pairs for name in re.findall(r"`([A-Z]\w+\.\w+)`", text)}
-    assert len(new) > 30
-    for name in new:
-        part, _, attribute = name.partition(".")
-        assert hasattr(vars(fedq.extensions)[part], attribute), name
-    old = {name for text, _ in pairs for name in re.findall(r"`([a-z_]+)(?:\(\w*\))?`", text)}
-    same = {"memory", "shared", "start", "gradients_per_step", "gradient", "direction"}
-    assert {name for name in old if hasattr(fedq.extensions.Rule, name)} == same
-    assert not {"ClientRule", "ClientUpdate"} & {*fedq.extensions.__all__}
 
 
 def test_the_parts_of_an_algorithm_are_listed_with_their_methods() -> None:
