@@ -416,6 +416,8 @@ class Models(Declaring):
     """True if one model takes the steps of all clients of a round on the samples of all clients, and nothing
     travels.
     """
+    travels: ClassVar[bool] = True
+    """False if no parameter does, so that clients train models of their own."""
     by_layers: ClassVar[bool] = False
     """True if layers are told apart, once the network is known: some stay with the client, or several models
     have some in common.
@@ -845,7 +847,9 @@ def is_linear(solver: Solver) -> bool:
 
 def parameters_sent(models: Models, dim: int) -> int:
     """D', how many of the D = `dim` parameters of a model travel in either direction."""
-    return dim if models.stays is None else dim - int(models.stays.sum())
+    if models.stays is None:
+        return dim if models.travels else 0
+    return dim - int(models.stays.sum())
 
 
 def sent_part(models: Models, vectors: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedcore.algorithms.base import AlgorithmSpec
-from fedcore.algorithms.personal_layers import LayerName, PersonalLayers
+from fedcore.algorithms.personal_layers import LayerName, OwnModel
 from fedcore.block import NonNegative
 from fedcore.core import Models, Objective, Outputs, Reading, Vectors, View
 from fedcore.lazy import torch
@@ -78,7 +78,7 @@ class FedProto(AlgorithmSpec):
     """Name of the layer whose input the features are (default: the last layer with parameters)."""
 
     def models(self) -> Models:
-        return PersonalLayers(layers=("*",), pointer="/algorithm")
+        return OwnModel()
 
     def objective(self) -> Objective:
         return Prototypes(self.lam, layer=self.features_of)

@@ -103,6 +103,18 @@ class PersonalLayers(Models):
 
 
 @dataclass(frozen=True)
+class OwnModel(PersonalLayers):
+    """Training of a model of the client's own."""
+
+    assures = Models.assures
+    by_layers = True
+    travels = False
+
+    layers: Layers = ("*",)
+    pointer: str = "/algorithm"
+
+
+@dataclass(frozen=True)
 class Alternating(PersonalLayers):
     """Steps of the personal layers alone, then `shared_steps` of the others alone."""
 
@@ -271,4 +283,4 @@ class LocalTraining(AlgorithmSpec):
     kind: Literal["local"] = "local"
 
     def models(self) -> Models:
-        return PersonalLayers(layers=("*",), pointer="/algorithm")
+        return OwnModel()

@@ -198,7 +198,7 @@ def describe_exactness(spec: ExperimentSpec, played: RunCounts) -> str:
         sizes: unknown and (scheme.draws_by_share or (timed and in_batches)),
     }
     sent = {
-        "all layers are taken to travel": models.by_layers,
+        "all layers are taken to travel": models.by_layers and models.travels,
         "what clients report is left out": spec.build().reports(),
         "running statistics are left out": getattr(spec.problem.model, "batch_norm", None) == "average",
     }

@@ -301,6 +301,15 @@ def test_the_clients_that_a_run_reaches_are_those_of_its_cohorts() -> None:
     assert (counts.reached, counts.drawn) == (4, 2)
 
 
+def test_clients_with_models_of_their_own_send_none() -> None:
+    counts, told = played(DIGITS, {"algorithm": {"kind": "local"}})
+    assert told == EXACT
+    assert (
+        (counts.bytes_up, counts.bytes_down) == done(DIGITS, {"algorithm": {"kind": "local"}})[2:] == (0, 0)
+    )
+    assert "what clients report is left out" in played(DIGITS, {"algorithm": {"kind": "fedproto"}})[1]
+
+
 def test_other_seeds_are_taken_to_be_like_the_first() -> None:
     _, exactness = played(DIGITS, {"seeds": [3, 4]})
     assert exactness == "bytes and steps are exact for seed 3, and taken for the others"
