@@ -252,16 +252,22 @@ def _models_in(annotation: Any, metadata: Sequence[Any] = (), *, registered: boo
 class Names:
     """Annotation of a string that must be one of names to which extensions add."""
 
-    def __init__(self, names: Callable[[], Sequence[str]]) -> None:
-        """`names` returns the names known now."""
-        self._names = names
+    def __init__(
+        self, names: Callable[[], Sequence[str]], explain: Callable[[Any], str | None] = lambda _: None
+    ) -> None:
+        """`names` returns the names known now; `explain` may say why a value is none of them."""
+        self._names, self._explain = names, explain
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
+        def validate(value: Any) -> str:
+            if reason := self._explain(value):
+                raise ValueError(reason)
+            return one_of(self._names()).validate_python(value)
+
         return core_schema.no_info_plain_validator_function(
-            lambda value: one_of(self._names()).validate_python(value),
-            serialization=core_schema.to_string_ser_schema(),
+            validate, serialization=core_schema.to_string_ser_schema()
         )
 
     def __get_pydantic_json_schema__(

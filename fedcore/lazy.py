@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from submitit import helpers as submitit_helpers
     from torch import nn
     from torch.nn import functional
+    from torchmetrics import functional as torchmetrics
     from torchvision import datasets as torchvision_datasets
 
     from fedcore import random
@@ -73,6 +74,7 @@ else:
     timm = LazyModule("timm")
     tokenizers = LazyModule("tokenizers")
     torch = LazyModule("torch")
+    torchmetrics = LazyModule("torchmetrics.functional")
     torchvision = LazyModule("torchvision")
     torchvision_datasets = LazyModule("torchvision.datasets")
     transformers = LazyModule("transformers")

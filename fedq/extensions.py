@@ -44,7 +44,7 @@ from fedcore.data.base import DatasetSpec, DataShape
 from fedcore.data.partition import Partition
 from fedcore.errors import DataUnavailableError, SpecificationError
 from fedcore.lazy import functional, np, torch
-from fedcore.measures.base import Evaluated, Measured, MeasureSpec
+from fedcore.measures.base import Evaluated, Measured, MeasureSpec, Predictions
 from fedcore.models.base import ModelSpec, NetworkSpec
 from fedcore.models.losses import Loss
 from fedcore.packages import INTERFACE
@@ -114,6 +114,7 @@ __all__ = [
     "Participation",
     "Partition",
     "PositiveRate",
+    "Predictions",
     "Privacy",
     "PrivateRun",
     "Reachable",

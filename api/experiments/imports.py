@@ -164,13 +164,19 @@ def _flaws_of_values(name: str, values: Sequence[Any], at: str) -> Iterator[Flaw
     if info is None:
         return
     for place, value in enumerate(values):
-        numbers = [
-            number for number in (value if isinstance(value, list) else (value,)) if number is not None
-        ]
+        numbers = [number for number in _numbers_in(value) if number is not None]
         if numbers and not info.least - ROUNDING <= min(numbers) <= max(numbers) <= info.most + ROUNDING:
             most = "" if info.most == inf else f" and at most {info.most:g}"
             yield Flaw(pointer=f"{at}/{place}", detail=f"must be at least {info.least:g}{most}, not {value}")
             return
+
+
+def _numbers_in(value: Any) -> Iterator[float | None]:
+    if isinstance(value, list):
+        for entry in value:
+            yield from _numbers_in(entry)
+    else:
+        yield value
 
 
 def _flaws_of_times(file: ResultsFile, run: ImportedRun, at: str) -> Iterator[Flaw]:

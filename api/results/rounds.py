@@ -40,8 +40,8 @@ class RoundsFile:
         self._experiment = experiment
         self._settings = arms.settings_of(session, [experiment.id])[experiment.id]
         self._every = [*self._settings.arms.values(), self._settings.common]
-        self._lists = curves.extra_measures(session, experiment.id)
-        self._own = [*OWN, *self._lists]
+        self._axes = curves.extra_measures(session, experiment.id)
+        self._own = [*OWN, *self._axes]
         last = [*PLACE_COLUMNS, *names_of(self._every)]
         self._columns = list(dict.fromkeys((*RUN_COLUMNS, *self._own, *last)))
 
@@ -78,7 +78,8 @@ class RoundsFile:
         from pyarrow import parquet
 
         types = parameter_types(self._every) | known_types()
-        types |= {name: pa.list_(pa.float64()) for name, is_list in self._lists.items() if is_list}
+        lists = {1: pa.list_(pa.float64()), 2: pa.list_(pa.list_(pa.float64()))}
+        types |= {name: lists[axes] for name, axes in self._axes.items() if axes}
         schema = pa.schema([(name, types.get(name, pa.float64())) for name in self._columns])
         with closing(parquet.ParquetWriter(file, schema)) as writer:
             for common, rows in self._chunks():

@@ -4,6 +4,7 @@ import re
 from math import isfinite
 
 from api.http.problems import InvalidDocumentError
+from fedcore.measures import explain_list
 from fedcore.spec.validation import not_among
 from fedcore.statistics import summary
 from fedq.results.presentation import is_share
@@ -20,6 +21,8 @@ def target_of(text: str) -> Target:
         raise InvalidDocumentError.at(
             "?target", f"must be METRIC:VALUE, e.g. test_accuracy:0.9, not {text!r}"
         )
+    if reason := explain_list(found[1]):
+        raise InvalidDocumentError.at("?target", reason)
     if summary.better_of(found[1]) is None:
         metrics = list(filter(summary.better_of, metric_names()))
         raise InvalidDocumentError.at("?target", f"the metric {not_among(found[1], metrics)}")

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter, Request, Response
 
@@ -11,9 +11,10 @@ from api.http.authentication import Reader
 from api.http.dependencies import DatabaseDep, RunId, SettingsDep
 from api.runs.service import run_answer
 from api.web.rendering import is_fragment, render_page
+from fedcore.measures import measure_named
 from fedcore.platform.access import Principal
 from fedcore.platform.status import ENDED, Status
-from fedcore.platform.store import Session, audit, experiments, runs, search, sharing, wait_reasons
+from fedcore.platform.store import Session, audit, curves, experiments, runs, search, sharing, wait_reasons
 from fedcore.platform.store.sharing import Access
 from fedcore.platform.store.tables import ExperimentRecord, RunRecord
 from fedq.results import presentation
@@ -43,6 +44,28 @@ class RunEvent(NamedTuple):
 def of_run(session: Session, run: RunRecord, experiment: ExperimentRecord) -> list[RunEvent]:
     """Return the history of a run in chronological order."""
     return sorted([*_own(run), *_decided(session, run), *_done(session, experiment)], key=lambda one: one.at)
+
+
+class RunLists(NamedTuple):
+    """Lists and matrices that a run measured in one round."""
+
+    round: int
+    entries: list[dict[str, Any]]
+    """Of each its name, title, values, and what its axes stand for."""
+
+
+def lists_of(session: Session, run_id: str) -> RunLists | None:
+    """Return the latest lists of a run, but for its model; None if there are none."""
+    found = curves.last_lists(session, run_id)
+    named = {} if found is None else {name: value for name, value in found[1].items() if name != "x"}
+    if found is None or not named:
+        return None
+    entries = []
+    for name, values in named.items():
+        info = measure_named(name)
+        title, axes = name.replace("_", " "), [] if info is None else list(info.axes)
+        entries.append({"name": name, "title": title, "axes": axes, "values": values})
+    return RunLists(found[0], entries)
 
 
 def _own(run: RunRecord) -> Iterator[RunEvent]:
@@ -109,6 +132,7 @@ def read_run(
         held = wait_reasons.reasons(session, [record], settings.seen_seconds).get(run_id)
         happened = of_run(session, record, experiment)
         may_change = _may_change(session, experiment, principal)
+        lists = lists_of(session, run_id)
     template = "_run.html" if is_fragment(request) else "run.html"
     return render_page(
         request,
@@ -118,6 +142,7 @@ def read_run(
         claims=record.fence,
         may_change=may_change,
         happened=happened,
+        lists=lists,
     )
 
 

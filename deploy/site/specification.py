@@ -82,6 +82,7 @@ def _measures() -> Iterator[str]:
     """Tables of the measures, by what they are taken of."""
     titles = {
         "model": "Measures of the global model, every `every` rounds",
+        "predictions": "Measures of the global model's predictions on the test set, every `every` rounds",
         "population": "Measures of the global model by client, every `population_every` rounds",
         "round": "Measures of the clients of the round, every `every` rounds",
     }

@@ -11,11 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
+from fedcore.errors import SpecificationError
 from fedcore.families import Family
 from fedcore.measures.base import (
+    MAX_NUMBERS,
     Evaluated,
     HeldOutSamples,
     Measured,
+    MeasuredValue,
     MeasureInfo,
     MeasureSpec,
     describe_share,
@@ -26,6 +29,7 @@ from fedcore.measures.dissimilarity import Dissimilarity
 from fedcore.measures.fairness import Fairness
 from fedcore.measures.local_work import Drift, Inexactness
 from fedcore.measures.personalisation import Personalisation
+from fedcore.measures.predictions import Calibration, Classes, Ranking, Regression
 from fedcore.measures.robustness import AttackSuccess, HonestAccuracy, HonestDistance
 
 if TYPE_CHECKING:
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from fedcore.engine.assignment import Observation
     from fedcore.measures.contribution import Floats
     from fedcore.problems import TrainingProblem
+    from fedcore.problems.supervised import SupervisedProblem
     from fedcore.systems.attacks import Attackers
 
 
@@ -78,6 +83,10 @@ class Losses(MeasureSpec):
 
 GROUPS: tuple[type[MeasureSpec], ...] = (
     Losses,
+    Classes,
+    Ranking,
+    Calibration,
+    Regression,
     Dissimilarity,
     Fairness,
     Personalisation,
@@ -111,6 +120,15 @@ def measure_named(name: str) -> MeasureInfo | None:
         return MEASURES[name]
     found = EXTENSIONS.find(name)
     return None if found is None else found.measures()[0]
+
+
+def explain_list(name: object) -> str | None:
+    """The reason why a measure with this name cannot be compared; None of one that is a number."""
+    measure = measure_named(name) if isinstance(name, str) else None
+    if measure is None or not measure.axes:
+        return None
+    form = "a list" if len(measure.axes) == 1 else "a matrix"
+    return f"{name} is {form}, which is stored and drawn, but not compared: use a number, such as macro_f1"
 
 
 def names_of(asked: Asked) -> tuple[str, ...]:
@@ -182,17 +200,64 @@ def round_measures(
 def model_measures(
     problem: TrainingProblem, x: Tensor, asked: Asked, attackers: Attackers | None = None
 ) -> Measured:
-    """The measures of a model x [D] among those asked for, with the figures of an exact problem."""
-    own = [group for group in groups_of(asked) if group.of == "model" and not isinstance(group, Losses)]
-    losses = {name for name in names_of(asked) if name in Losses.names()}
-    return problem.evaluate(x, losses) | _measured(
-        own, Evaluated(problem, x, None, attackers), names_of(asked)
-    )
+    """The measures of a model x [D] among those asked for, with the figures of an exact problem. The
+    test samples go through it once, for losses and predictions together.
+    """
+    groups, names = groups_of(asked), names_of(asked)
+    own = [group for group in groups if group.of == "model" and not isinstance(group, Losses)]
+    predicting = [group for group in groups if group.of == "predictions"]
+    losses, predicted, measured = {name for name in names if name in Losses.names()}, None, Measured()
+    if predicting:
+        supervised: SupervisedProblem = problem  # type: ignore[assignment]
+        values, predicted = supervised.predict(x, losses)
+        measured |= values
+    else:
+        measured |= problem.evaluate(x, losses)
+    seen = Evaluated(problem, x, None, attackers)
+    measured |= _measured(own, seen, names)
+    if predicted is not None:
+        measured |= _measured(predicting, seen._replace(predicted=predicted), names)
+    return measured
 
 
 def _measured(groups: Iterable[MeasureSpec], evaluated: Evaluated, names: Collection[str]) -> Measured:
     measured: Measured = {}
     for group in groups:
         values = group.compute(evaluated)
-        measured |= values if isinstance(values, dict) else {group.names()[0]: float(values)}
-    return {name: value for name, value in measured.items() if name in names}
+        by_name = values if isinstance(values, dict) else {group.names()[0]: _as_float(values)}
+        for info in group.measures():
+            if info.name in by_name and info.name in names:
+                measured[info.name] = by_name[info.name]
+                _check_size(info, by_name[info.name])
+    return measured
+
+
+def _as_float(value: MeasuredValue) -> MeasuredValue:
+    return value if isinstance(value, list) else float(value)
+
+
+def _check_size(info: MeasureInfo, value: MeasuredValue) -> None:
+    """Raise SpecificationError for other axes than those that the class states, and for too many numbers."""
+    depth, numbers = count_axes(value), count_numbers(value)
+    if depth != len(info.axes):
+        forms = "a number", "a list", "a matrix"
+        stated = "axes = ()" if not info.axes else f"axes = {info.axes}"
+        raise SpecificationError(
+            "/evaluation/measures",
+            f"{info.name} is {forms[min(depth, 2)]}, but its class states `{stated}`: state what each axis"
+            ' stands for, such as `axes = ("class",)` of a list and none of a number',
+        )
+    if numbers > MAX_NUMBERS:
+        raise SpecificationError(
+            "/evaluation/measures", f"{info.name} has {numbers:,} numbers; a value may have {MAX_NUMBERS:,}"
+        )
+
+
+def count_axes(value: object) -> int:
+    """How many axes a value has: 0 of a number, 1 of a list, 2 of a matrix."""
+    return 1 + max(map(count_axes, value), default=0) if isinstance(value, list) else 0
+
+
+def count_numbers(value: object) -> int:
+    """How many numbers there are in a value, such as a matrix."""
+    return sum(map(count_numbers, value)) if isinstance(value, list) else 1

@@ -1,4 +1,6 @@
-"""Base class of measures, from which names, checks, directions and the reference are derived."""
+"""Base class of measures, from which names, checks, directions and the reference are derived, and what
+measures see.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.block import Block, Mode, kind_of
+from fedcore.errors import SpecificationError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,13 +22,17 @@ if TYPE_CHECKING:
     from fedcore.problems import TrainingProblem
     from fedcore.systems.attacks import Attackers
 
-Measured = dict[str, float | list[float]]
+MeasuredValue = float | list[float] | list[list[float]]
+"""A number, a list, or a matrix as the list of its rows."""
+Measured = dict[str, MeasuredValue]
 """Values by name; an undefined value is inf or NaN."""
+MAX_NUMBERS = 10_000
+"""Numbers that a list or matrix may have: a confusion matrix of 100 classes."""
 
-Needs = Literal["tests", "classes", "own_tests", "sequences", "attack", "devices", "asynchrony"]
-"""Samples that are not trained on, such samples with classes, test samples with classes that belong to
-clients, or such samples with a label per symbol, which exact problems do not have; or a block of the
-specification.
+Needs = Literal["tests", "classes", "numbers", "own_tests", "sequences", "attack", "devices", "asynchrony"]
+"""Samples that are not trained on, such samples with classes, with real numbers as labels, test samples with
+classes that belong to clients, or such samples with a label per symbol, which exact problems do not have; or
+a block of the specification.
 """
 HeldOutSamples = Literal["validation", "test"]
 """The samples of `evaluation.validation`, or the test samples."""
@@ -49,8 +56,13 @@ class MeasureInfo:
     least: float = -inf
     most: float = inf
     """The range of its values."""
-    per_client: bool = False
-    """True for a list over all clients, which rows have and figures do not."""
+    axes: tuple[str, ...] = ()
+    """Names of the places of a list (one axis), or of the rows and columns of a matrix (two); () of a
+    number. Along `client`, and words that end in `class`, there are as many places as clients or classes.
+    Rows have lists, figures do not.
+    """
+    reads_logits: bool = False
+    """True if it takes scores as logits, whose softmax is probabilities."""
     offered_by: Callable[[type[AlgorithmSpec]], bool] = lambda _algorithm: True
     """True for the algorithms whose rounds have the measure."""
 
@@ -60,6 +72,20 @@ def describe_share(
 ) -> MeasureInfo:
     """The description of a measure from 0 to 1, such as an accuracy on test samples."""
     return MeasureInfo(name, meaning, better=better, needs=needs, samples=samples, least=0.0, most=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """Outputs of a model for the test samples, beside their labels, in their order and on the CPU."""
+
+    outputs: Tensor
+    """[n, C] scores of classes, under cross-entropy logits; [n, 1] where labels are real numbers; of
+    sequences [n, T, C].
+    """
+    labels: Tensor
+    """[n] classes, or real numbers; of sequences [n, T], negative where a symbol has none."""
+    clients: Tensor
+    """[n] the client that each sample belongs to; -1 of none."""
 
 
 class Evaluated(NamedTuple):
@@ -78,6 +104,16 @@ class Evaluated(NamedTuple):
     """[N] the accuracy of each client's personal model on its own test samples, for measures of the
     population; None if there are none, or no classes.
     """
+    predicted: Predictions | None = None
+
+    def predictions(self) -> Predictions:
+        """The predictions of the model x on the test set, for measures with `of = "predictions"`."""
+        if self.predicted is None:
+            raise SpecificationError(
+                "/evaluation/measures",
+                'a measure that reads `predictions()` states `of = "predictions"` in its class',
+            )
+        return self.predicted
 
 
 class MeasureSpec(Block):
@@ -87,14 +123,20 @@ class MeasureSpec(Block):
     docstring.
     """
 
-    of: ClassVar[Literal["model", "population", "round"]] = "round"
-    """The model after the round; the same, client by client over the whole population; the clients
-    whose work reached the server in the round.
+    of: ClassVar[Literal["model", "predictions", "population", "round"]] = "round"
+    """The model after the round; its predictions on the test set; the same model, client by client over
+    the whole population; the clients whose work reached the server in the round.
     """
     needs_deltas: ClassVar[bool] = False
     """True if a round must show the delta of each client."""
     better: ClassVar[Mode | None] = None
     """Direction; None if neither lower nor higher is better."""
+    needs: ClassVar[Needs | None] = None
+    """Requirement, such as `classes`; None if every run has the measure, and of predictions any labels
+    do.
+    """
+    axes: ClassVar[tuple[str, ...]] = ()
+    """See `MeasureInfo.axes`."""
     infos: ClassVar[tuple[MeasureInfo, ...]] = ()
     """The measures, if there are several."""
 
@@ -105,7 +147,17 @@ class MeasureSpec(Block):
     def measures(cls) -> tuple[MeasureInfo, ...]:
         """The measures, in the order of their documentation."""
         meaning = (cls.__doc__ or "").strip().partition("\n")[0]
-        return cls.infos or (MeasureInfo(kind_of(cls), meaning, better=cls.better),)
+        predicted = cls.of == "predictions"
+        return cls.infos or (
+            MeasureInfo(
+                kind_of(cls),
+                meaning,
+                better=cls.better,
+                needs=cls.needs or ("tests" if predicted else None),
+                samples="test" if predicted else None,
+                axes=cls.axes,
+            ),
+        )
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -117,6 +169,6 @@ class MeasureSpec(Block):
         """True if one of the measures is among `names`."""
         return any(name in names for name in cls.names())
 
-    def compute(self, evaluated: Evaluated) -> Measured | float:
+    def compute(self, evaluated: Evaluated) -> Measured | MeasuredValue:
         """The values by name, or the value of a single measure."""
         raise NotImplementedError

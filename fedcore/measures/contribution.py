@@ -130,7 +130,7 @@ class MinNorm(MeasureSpec):
             "min_norm_weights",
             "lambda of algorithms that follow a min-norm point, by client id, 0 outside the hull; at most"
             " 1,000 clients, not available in figures",
-            per_client=True,
+            axes=("client",),
             offered_by=lambda algorithm: algorithm.min_norm,
             least=0.0,
         ),

@@ -26,7 +26,7 @@ from fedcore.platform.provenance import (
 from fedcore.platform.version import find_commit, find_release
 from fedcore.simulation.computed_run import ComputedRun, RunFacts
 
-_LIBRARIES = ("fedq", "numba", "numpy", "torch")
+_LIBRARIES = ("fedq", "numba", "numpy", "torch", "torchmetrics")
 _PROCESSORS = Path("/proc/cpuinfo")
 
 

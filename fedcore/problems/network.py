@@ -42,7 +42,7 @@ from fedcore.problems.objective import (
     statistics_of,
 )
 from fedcore.problems.passes import DROPOUT, OBJECTIVE, ForwardPasses, PassKey, Step
-from fedcore.problems.supervised import SupervisedProblem, means_of, sample_bytes
+from fedcore.problems.supervised import KeptOutputs, SupervisedProblem, means_of, sample_bytes
 
 STATISTICS = "batch-norm statistics"
 PRIVATE = "batch-norm parameters"
@@ -581,11 +581,12 @@ class NetworkProblem(SupervisedProblem):
         return TrainingStack(self.gather(data, clients, batches), self._training, *step)
 
     @torch.inference_mode()
-    def evaluate(self, theta: Tensor, measures: Collection[str]) -> Values:
+    def evaluate_keeping(self, theta: Tensor, measures: Collection[str], kept: KeptOutputs | None) -> Values:
         if self._own is None:
-            return super().evaluate(theta, measures)
-        averaged = self._averaged()
-        values = averaged.evaluate(theta, set(measures) - {"train_loss"})
+            return super().evaluate_keeping(theta, measures, kept)
+        averaged, owners = self._averaged(), self.data.owners
+        owned = owners is not None and bool((owners >= 0).any())
+        values = averaged.evaluate_keeping(theta, set(measures) - {"train_loss"}, None if owned else kept)
         if "train_loss" in measures:
             sizes = self.scored.sizes
             clients = np.flatnonzero(sizes).tolist()
@@ -595,8 +596,9 @@ class NetworkProblem(SupervisedProblem):
         for part in HELD_OUT:
             held = self.data.held_out(part)
             names = [name.removeprefix(f"{part}_") for name in values if name.startswith(f"{part}_")]
-            if names and held.owners is not None and (held.owners >= 0).any():
-                means = self._means_by_owner(theta, held, held.owners, averaged)
+            keep = kept if part == "test" else None
+            if (names or keep) and held.owners is not None and (held.owners >= 0).any():
+                means = self._means_by_owner(theta, held, held.owners, averaged, keep)
                 values |= {f"{part}_{name}": means[name] for name in names}
         return values
 
@@ -619,7 +621,12 @@ class NetworkProblem(SupervisedProblem):
         return penalty + self._means(theta, held, automatic=self._of_client(self._fast, client))[0]
 
     def _means_by_owner(
-        self, theta: Tensor, held: HeldOut, owners: Ids, averaged: NetworkProblem
+        self,
+        theta: Tensor,
+        held: HeldOut,
+        owners: Ids,
+        averaged: NetworkProblem,
+        kept: KeptOutputs | None,
     ) -> dict[str, float]:
         """Means over samples, each scored with what its owner has of its own; without owner, by
         `averaged`.
@@ -630,10 +637,12 @@ class NetworkProblem(SupervisedProblem):
             rows = torch.from_numpy(np.flatnonzero(owners == client)).to(self.data.order.device)
             scorer = averaged._fast if client < 0 else self._of_client(self._fast, client)
             own = held.take(rows).batches(self.capacity)
+            if kept is not None:
+                kept.expect(rows)
             if of_sequences:
-                sums += torch.stack([self._score_sequences(theta, part, scorer) for part in own]).sum(0)
+                sums += torch.stack([self._score_sequences(theta, part, scorer, kept) for part in own]).sum(0)
             else:
-                sums += self._scores(theta, own, accuracy=True, automatic=scorer).sum(0)
+                sums += self._scores(theta, own, accuracy=True, automatic=scorer, kept=kept).sum(0)
         return means_of(sums.tolist())
 
     @torch.no_grad()

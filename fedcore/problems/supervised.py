@@ -19,6 +19,7 @@ from torch.func import grad, vmap
 from fedcore.data.federated import HELD_OUT, FederatedData, HeldOutPart, Samples
 from fedcore.data.plan import PADDING
 from fedcore.errors import SpecificationError
+from fedcore.measures.base import Predictions
 from fedcore.models.flat import Layout
 from fedcore.models.layers import put_into_evaluation, reads_channels_last, training_copy
 from fedcore.models.losses import Loss
@@ -54,6 +55,8 @@ from fedcore.problems.passes import Step
 from fedcore.random import generator
 from fedcore.spec.evaluation import SAMPLE_SIZE
 
+MAX_OUTPUT_BYTES = 1 << 30
+"""Memory that the outputs of the test samples may take."""
 EVALUATION = "evaluation"
 """Purpose of randomness."""
 LSTM_KEEPS = 6
@@ -85,6 +88,39 @@ def _kept(layer: nn.Module, output: Any) -> int:
     if isinstance(output, tuple | list):
         return sum(_kept(layer, part) for part in output)
     return output.nbytes if isinstance(output, Tensor) else 0
+
+
+class KeptOutputs:
+    """The outputs of n test samples, copied to the CPU as batches are scored, for measures of predictions."""
+
+    def __init__(self, samples: int) -> None:
+        """Wait for the outputs of `samples` test samples, in their order."""
+        self._samples, self._next = samples, torch.arange(samples)
+        self.outputs: Tensor | None = None
+        """[n, ...]; None before the first batch."""
+
+    def expect(self, rows: Tensor) -> None:
+        """Wait for the outputs of the test samples `rows` [m]."""
+        self._next = rows.cpu()
+
+    def put(self, outputs: Tensor) -> None:
+        """Copy the outputs [b, ...] of the next batch.
+
+        Raises SpecificationError before those of all would take more than MAX_OUTPUT_BYTES.
+        """
+        if self.outputs is None:
+            size = self._samples * outputs[0].numel() * outputs.element_size()
+            if size > MAX_OUTPUT_BYTES:
+                raise SpecificationError(
+                    "/evaluation/measures",
+                    f"measures of predictions hold the outputs of all {self._samples:,} test samples,"
+                    f" {size / 1e9:.1f} GB here, and may hold {MAX_OUTPUT_BYTES / 1e9:.1f} GB: omit them",
+                )
+            # Measures get an ordinary tensor.
+            with torch.inference_mode(mode=False):
+                self.outputs = torch.empty((self._samples, *outputs.shape[1:]), dtype=outputs.dtype)
+        rows, self._next = self._next[: len(outputs)], self._next[len(outputs) :]
+        self.outputs[rows] = outputs.cpu()
 
 
 class Scoring(NamedTuple):
@@ -428,11 +464,29 @@ class SupervisedProblem:
         batches = torch.from_numpy(np.where(samples < sizes[:, None], samples, PADDING)[:, None])
         return self.stack(clients, batches).gradient(theta.expand(len(clients), -1), 0)
 
-    @torch.inference_mode()
     def evaluate(self, theta: Tensor, measures: Collection[str]) -> Values:
         """train_loss f(theta); loss, accuracy and, of sequences, perplexity of the test samples and of those
         for validation.
         """
+        return self.evaluate_keeping(theta, measures, None)
+
+    def predict(self, theta: Tensor, measures: Collection[str]) -> tuple[Values, Predictions | None]:
+        """Evaluate the `measures`, and return the predictions of the test samples beside them, which go
+        through the model once for both; None without test samples. Other processes do not help.
+        """
+        test, owners = self.data.dataset.test, self.data.owners
+        if not len(test):
+            return self.evaluate(theta, measures), None
+        kept = KeptOutputs(len(test))
+        values = self.evaluate_keeping(theta, measures, kept)
+        assert kept.outputs is not None
+        clients = torch.full((len(test),), -1) if owners is None else torch.from_numpy(owners.copy())
+        # A measure that changes them in place changes a copy.
+        return values, Predictions(kept.outputs, test.labels.to("cpu", copy=True), clients)
+
+    @torch.inference_mode()
+    def evaluate_keeping(self, theta: Tensor, measures: Collection[str], kept: KeptOutputs | None) -> Values:
+        """Return what `evaluate` does; `kept`, if given, is filled with the outputs of all test samples."""
         values: Values = {}
         if "train_loss" in measures:
             losses, _, count = self._totals(theta, "train", len(self.scored.order), accuracy=False)
@@ -440,8 +494,10 @@ class SupervisedProblem:
         for part in HELD_OUT:
             wanted = [name for name in self._meaningful if f"{part}_{name}" in measures]
             count = len(self.data.held_out(part))
-            if count and wanted:
-                means = means_of(self._totals(theta, part, count, accuracy="accuracy" in wanted))
+            keep = kept if part == "test" else None
+            if count and (wanted or keep):
+                accuracy = "accuracy" in wanted
+                means = means_of(self._totals(theta, part, count, accuracy=accuracy, kept=keep))
                 values |= {f"{part}_{name}": means[name] for name in wanted}
         return values
 
@@ -455,15 +511,23 @@ class SupervisedProblem:
         return ("loss",) if labels.is_floating_point() else ("loss", "accuracy")
 
     def _totals(
-        self, theta: Tensor, part: Literal["train", HeldOutPart], samples: int, *, accuracy: bool
+        self,
+        theta: Tensor,
+        part: Literal["train", HeldOutPart],
+        samples: int,
+        *,
+        accuracy: bool,
+        kept: KeptOutputs | None = None,
     ) -> list[float]:
         """The sums of `score` over all `samples` of a part."""
         batches = len(range(0, max(1, samples), self.capacity))
-        score = self.score if self.share_scoring is None else partial(self.share_scoring, self.score)
-        return _added(score(theta, Scoring(part, accuracy, self.capacity, 0, batches)))
+        scoring = Scoring(part, accuracy, self.capacity, 0, batches)
+        if self.share_scoring is None or kept is not None:
+            return _added(self.score(theta, scoring, kept))
+        return _added(self.share_scoring(self.score, theta, scoring))
 
     @torch.no_grad()
-    def score(self, theta: Tensor, scoring: Scoring) -> Tensor:
+    def score(self, theta: Tensor, scoring: Scoring, kept: KeptOutputs | None = None) -> Tensor:
         """The sum of the losses of each batch, the number of labels that `theta` [D] gets right (0
         unless requested) and the number of samples, [b, 3] in float64 on the CPU; for sequences that
         are not trained on also the sum of their labels' cross-entropies and the number of these labels,
@@ -474,11 +538,19 @@ class SupervisedProblem:
             return self._scores(theta, self.scored.held(scoring.length, which), accuracy=scoring.accuracy)
         batches = self.data.held_out(scoring.part).batches(scoring.length, which)
         if self.data.dataset.train.labels.dim() == 1:
-            return self._scores(theta, batches, accuracy=scoring.accuracy)
-        return torch.stack([self._score_sequences(theta, samples) for samples in batches])
+            return self._scores(theta, batches, accuracy=scoring.accuracy, kept=kept)
+        return torch.stack([self._score_sequences(theta, samples, kept=kept) for samples in batches])
 
-    def _score_sequences(self, theta: Tensor, samples: Samples, automatic: Automatic | None = None) -> Tensor:
+    def _score_sequences(
+        self,
+        theta: Tensor,
+        samples: Samples,
+        automatic: Automatic | None = None,
+        kept: KeptOutputs | None = None,
+    ) -> Tensor:
         scores, labels = (automatic or self._fast).scores(theta, samples.features), samples.labels
+        if kept is not None:
+            kept.put(scores)
         surprise = nn.functional.cross_entropy(scores.flatten(0, 1), labels.flatten(), reduction="none")
         sums = (
             self._loss.total(scores, labels),
@@ -568,6 +640,7 @@ class SupervisedProblem:
         *,
         accuracy: bool = False,
         automatic: Automatic | None = None,
+        kept: KeptOutputs | None = None,
     ) -> Tensor:
         """The sum of the losses of each batch, the number of correct labels if requested, and the
         number of samples: [b, 3] in float64 on the CPU.
@@ -579,6 +652,8 @@ class SupervisedProblem:
                 if self._layout.depth
                 else (automatic or self._fast).scores(theta, samples.features)
             )
+            if kept is not None:
+                kept.put(scores)
             right = (scores.argmax(-1) == samples.labels).sum().double() if accuracy else none
             loss = self._loss.total(scores, samples.labels).double()
             sums.append(torch.stack([loss, right, torch.full_like(none, len(samples))]))

@@ -1,10 +1,15 @@
 """The report of a round."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import isfinite
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from fedcore.measures.base import MeasuredValue
 
 COLUMNS = ("train_loss", "test_loss", "test_accuracy", "local_steps", "bytes_up", "bytes_down", "seconds")
 """Measures with a column of their own; the others are in `extra`."""
@@ -48,7 +53,7 @@ class RoundReport:
     """Mean loss over the test samples."""
     test_accuracy: float | None = None
     """Fraction of correctly classified test samples, 0 to 1."""
-    extra: Mapping[str, float | list[float]] = field(default_factory=dict)
+    extra: Mapping[str, MeasuredValue] = field(default_factory=dict)
     """Other measures by name."""
     diverged: bool = False
     """The model or its loss is no longer finite; the run ends here."""

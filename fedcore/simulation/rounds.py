@@ -17,6 +17,7 @@ from fedcore.engine.network_state import bind_state, keeps_own
 from fedcore.engine.personal import PersonalModels
 from fedcore.engine.round import PendingRound, TrainedRound, close_round, open_round
 from fedcore.measures import model_measures, needs_deltas, population_measures, round_measures
+from fedcore.measures.base import Measured
 from fedcore.problems.supervised import SupervisedProblem
 from fedcore.problems.transformed import Transformed
 from fedcore.simulation.best_round import best_round
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from fedcore.engine.assignment import Observation
     from fedcore.engine.server import RunContext
     from fedcore.engine.stages.base import RoundCost
-    from fedcore.measures.base import Measured
 
 COLUMNS = ("train_loss", "test_loss", "test_accuracy")
 
@@ -95,7 +95,7 @@ def _measure(context: RunContext, state: RunState, cost: RoundCost) -> Measured:
 def _evaluated(context: RunContext, state: RunState, observation: Observation | None) -> Measured:
     """The measures of this round that `evaluation` asks for."""
     evaluation, attackers, rounds = context.spec.evaluation, context.attackers, context.spec.rounds
-    measures, measured = evaluation.reported, dict[str, float | list[float]]()
+    measures, measured = evaluation.reported, Measured()
     due, of_population = evaluation.due(state.round, rounds), evaluation.population_due(state.round, rounds)
     if not (due or of_population):
         return measured

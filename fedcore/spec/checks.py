@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import TYPE_CHECKING
 
 from fedcore.algorithms.base import AlgorithmSpec
@@ -13,15 +14,21 @@ from fedcore.data.augment import transform_of
 from fedcore.data.exact import ExactProblem
 from fedcore.errors import SpecificationError
 from fedcore.measures import MEASURES, OF_VALIDATION, groups_of, measure_named, names_of
+from fedcore.measures.base import MAX_NUMBERS, MeasureInfo
 from fedcore.models.dense import Linear, Logistic
-from fedcore.models.losses import CrossEntropy
+from fedcore.models.losses import CrossEntropy, SquaredError
 from fedcore.models.module_object import ModuleObject
 from fedcore.spec.asynchrony import check_asynchrony
 from fedcore.spec.engines import not_compiled
 from fedcore.spec.evaluation import NO_BEST_MODEL
 from fedcore.spec.privacy import check_privacy, check_private_algorithm
 from fedcore.spec.problem import Problem, dimension, find_misfit, population, tests_of_clients
-from fedcore.spec.search import check_early_stopping, explain_unfit, explain_unmeasured
+from fedcore.spec.search import (
+    check_early_stopping,
+    explain_missing_samples,
+    explain_unfit,
+    explain_unmeasured,
+)
 from fedcore.spec.systems import check_systems
 from fedcore.statistics.summary import better_of
 from fedcore.systems.participation import Participation
@@ -132,12 +139,7 @@ def _check_validation(spec: ExperimentSpec) -> None:
 
 def _check_evaluation(spec: ExperimentSpec, clients: int, dim: int) -> None:
     asked = names_of(spec.evaluation.measures)
-    listed = [name for name in asked if name in MEASURES and MEASURES[name].per_client]
-    if listed and clients > MAX_LISTED_CLIENTS:
-        raise SpecificationError(
-            "/evaluation/measures",
-            f"{listed[0]} supports at most {MAX_LISTED_CLIENTS} clients, not {clients}",
-        )
+    _check_measures(spec, clients)
     policy = getattr(spec.problem.model, "batch_norm", None)
     inexact = [name for name in asked if name in ("gamma_inexactness", "mean_gamma_inexactness")]
     if inexact and policy in ("average", "local"):
@@ -160,6 +162,42 @@ def _check_evaluation(spec: ExperimentSpec, clients: int, dim: int) -> None:
         raise SpecificationError(
             "/evaluation/best_model", f"neither high nor low values of {kept} are better: use another measure"
         )
+
+
+def _check_measures(spec: ExperimentSpec, clients: int) -> None:
+    """Refuse lists that are too long, and measures of predictions that labels and scores do not have."""
+    dataset, infos = spec.problem.dataset, _infos_of(spec)
+    for info, of in infos:
+        if "client" in info.axes and clients > MAX_LISTED_CLIENTS:
+            raise SpecificationError(
+                "/evaluation/measures",
+                f"{info.name} supports at most {MAX_LISTED_CLIENTS} clients, not {clients}",
+            )
+        if of != "predictions":
+            continue
+        if reason := explain_missing_samples(info, dataset):
+            raise SpecificationError("/evaluation/measures", reason)
+        if info.reads_logits and isinstance(spec.problem.objective(), SquaredError):
+            raise SpecificationError(
+                "/evaluation/measures",
+                f"{info.name} takes scores as logits of classes, which squared_error does not fit: use"
+                " `loss: {kind: cross_entropy}`, or omit it",
+            )
+        classes = dataset.shape().classes
+        numbers = prod(classes for axis in info.axes if axis.endswith("class"))
+        if numbers > MAX_NUMBERS:
+            raise SpecificationError(
+                "/evaluation/measures",
+                f"{info.name} of {classes:,} classes has {numbers:,} numbers, and may have {MAX_NUMBERS:,}:"
+                " use per_class_accuracy or macro_f1",
+            )
+
+
+def _infos_of(spec: ExperimentSpec) -> list[tuple[MeasureInfo, str]]:
+    """The measures that are asked for, each with what it is of."""
+    asked = spec.evaluation.measures
+    names = names_of(asked)
+    return [(info, group.of) for group in groups_of(asked) for info in group.measures() if info.name in names]
 
 
 def personal_measures(spec: ExperimentSpec) -> list[str]:

@@ -8,7 +8,7 @@ from pydantic_core import core_schema
 from fedcore.block import Block, PositiveRate, QueueName
 from fedcore.data.validation import Validation
 from fedcore.families import AS_THE_OBJECT, Names, one_of
-from fedcore.measures import EXTENSIONS, MEASURES, Asked, names_of
+from fedcore.measures import EXTENSIONS, MEASURES, Asked, explain_list, names_of
 from fedcore.measures.base import MeasureSpec
 from fedcore.statistics.summary import SELECTORS
 
@@ -24,12 +24,17 @@ most 1.4 % of the standard deviation of the samples' losses.
 
 def scalar_measures() -> tuple[str, ...]:
     """Measures that figures can show: built-in ones, and measures of extensions known now."""
-    return (*(name for name, measure in MEASURES.items() if not measure.per_client), *EXTENSIONS.kinds())
+    return tuple(name for name in _known_measures() if explain_list(name) is None)
 
 
 def measure_names() -> tuple[str, ...]:
     """Measures that cost an evaluation; local steps, bytes and seconds are always reported."""
-    return (*scalar_measures(), *(name for name, measure in MEASURES.items() if measure.per_client))
+    names = _known_measures()
+    return tuple(sorted(names, key=lambda name: explain_list(name) is not None))
+
+
+def _known_measures() -> tuple[str, ...]:
+    return (*MEASURES, *EXTENSIONS.kinds())
 
 
 class MeasureField:
@@ -91,8 +96,10 @@ class Evaluation(Block):
     """train_loss is f(w) over the training data of all clients, weighted by p_i. Measures that do
     not apply to the problem (accuracy of a quadratic), to the algorithm (min_norm_weights without
     FedAWARE or FedMGDA+) or to a round without client updates are omitted; undefined values are
-    null. min_norm_weights is a list over at most 1,000 clients, reported per round but not
-    summarised.
+    null. Measures of predictions (per_class_accuracy, confusion_matrix, macro_f1, auroc,
+    expected_calibration_error; mean_absolute_error and r2 of real labels) are refused where labels do
+    not have them. min_norm_weights, over at most 1,000 clients, and per_class_accuracy are lists, and
+    confusion_matrix is a matrix, of at most 100 classes: they are reported per round, not summarised.
     """
     validation: Validation | None = None
     """Samples that are held out of the training data, to select by (default: none). Evaluations then also
@@ -111,7 +118,10 @@ class Evaluation(Block):
     has (default: that of the algorithm, of most none).
     """
     best_model: (
-        Annotated[str, Names(lambda: (*scalar_measures(), *get_args(ExactFigure), NO_BEST_MODEL))] | None
+        Annotated[
+            str, Names(lambda: (*scalar_measures(), *get_args(ExactFigure), NO_BEST_MODEL), explain_list)
+        ]
+        | None
     ) = None
     """Measure whose best evaluated round keeps its model beside the final one, of equal rounds the
     first: a measure of `measures` or a figure of exact problems, with a direction; or `none` (default:

@@ -14,7 +14,7 @@ from fedcore.data.base import DatasetSpec
 from fedcore.data.exact import ExactProblem
 from fedcore.errors import SpecificationError
 from fedcore.families import Names
-from fedcore.measures import measure_named, names_of, of_population
+from fedcore.measures import explain_list, measure_named, names_of, of_population
 from fedcore.measures.base import MeasureInfo
 from fedcore.spec.evaluation import Evaluation, ExactFigure, scalar_measures
 from fedcore.spec.space import AnyRange, check_space
@@ -34,7 +34,9 @@ def rungs(min_rounds: int, eta: int, rounds: int) -> tuple[int, ...]:
 
 Cost = Literal["local_steps", "bytes_up", "bytes_down", "simulated_seconds", "epsilon"]
 """Reproducible costs of every round; wall-clock seconds are not reproducible."""
-Metric = Annotated[str, Names(lambda: (*scalar_measures(), *get_args(ExactFigure), *get_args(Cost)))]
+Metric = Annotated[
+    str, Names(lambda: (*scalar_measures(), *get_args(ExactFigure), *get_args(Cost)), explain_list)
+]
 """Metrics by which an arm or a run may be judged."""
 RoundCount = Annotated[int, Field(ge=1, le=MAX_ROUNDS)]
 
@@ -581,7 +583,7 @@ def _missing(measure: MeasureInfo, spec: ExperimentSpec) -> str | None:
     name, block = blocks.get(measure.needs or "", ("", spec))
     if block is None:
         return f"{metric} requires `{name}`"
-    if reason := _missing_samples(measure, spec.problem.dataset):
+    if reason := explain_missing_samples(measure, spec.problem.dataset):
         return reason
     if not measure.offered_by(type(spec.algorithm)):
         kinds = " or ".join(kind_of(member) for member in ALGORITHMS if measure.offered_by(member))
@@ -589,12 +591,18 @@ def _missing(measure: MeasureInfo, spec: ExperimentSpec) -> str | None:
     return None
 
 
-def _missing_samples(measure: MeasureInfo, dataset: DatasetSpec) -> str | None:
-    metric, exact = measure.name, isinstance(dataset, ExactProblem)
-    if exact and measure.needs in ("tests", "classes", "sequences"):
-        return f"a {dataset.kind} problem has no {metric}; use train_loss, suboptimality or distance"
-    if not exact and measure.needs in ("classes", "own_tests") and not dataset.shape().classes:
-        return f"real labels have no {metric}; use a loss"
-    if not exact and measure.needs == "sequences" and not dataset.shape().sequence:
+def explain_missing_samples(measure: MeasureInfo, dataset: DatasetSpec) -> str | None:
+    """Reason why the samples of these data have no such measure; None if they may have."""
+    metric, needs = measure.name, measure.needs
+    if isinstance(dataset, ExactProblem):
+        has_none = needs in ("tests", "classes", "numbers", "sequences")
+        fix = "train_loss, suboptimality or distance"
+        return f"a {dataset.kind} problem has no {metric}; use {fix}" if has_none else None
+    shape = dataset.shape()
+    if needs in ("classes", "own_tests") and not shape.classes:
+        return f"real labels have no {metric}; use a loss, mean_absolute_error or r2"
+    if needs == "numbers" and shape.classes:
+        return f"labels of {dataset.kind} are classes and have no {metric}; use test_accuracy or macro_f1"
+    if needs == "sequences" and not shape.sequence:
         return f"{dataset.kind} has one label per sample and no {metric}; use {measure.samples}_loss"
     return None

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from functools import cache
 from math import isfinite
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
+import numpy as np
+
+from fedcore.data.base import DatasetSpec, DataShape
+from fedcore.data.federated import UndividedDataset, dataset_of
 from fedcore.errors import SpecificationError
 from fedcore.measures.base import MeasureSpec
 from fedcore.simulation.simulation import Simulation
@@ -14,6 +19,24 @@ from fedcore.testing import runs
 from fedcore.testing.finding import require
 from fedcore.testing.subject import EXACT, IMAGES, SAMPLED, Document, Subject
 
+
+class Plane(DatasetSpec):
+    """Labels that are a linear function of three features, with noise."""
+
+    kind: Literal["plane"] = "plane"
+
+    def shape(self) -> DataShape:
+        """Three features, labels that are real numbers, and 60 training samples."""
+        return DataShape((3,), 0, 60)
+
+    def load(self, folder: Path) -> UndividedDataset:  # noqa: ARG002 - it needs no files
+        """Draw 60 training and 20 test samples, the same each time."""
+        draw = np.random.default_rng(4)
+        features = draw.normal(size=(80, 3))
+        labels = features @ [1.0, -2.0, 0.5] + 0.1 * draw.normal(size=80)
+        return dataset_of((features[:60], labels[:60]), (features[60:], labels[60:]), "plane")
+
+
 PROBLEMS: tuple[Document, ...] = (
     EXACT,
     SAMPLED,
@@ -21,6 +44,14 @@ PROBLEMS: tuple[Document, ...] = (
         **IMAGES,
         "problem": {**IMAGES["problem"], "partition": {**IMAGES["problem"]["partition"], "hold_out": 0.2}},
         "evaluation": {"validation": {"share": 0.2}},
+    },
+    {
+        **IMAGES,
+        "problem": {
+            "dataset": Plane(),
+            "partition": {"kind": "iid", "clients": 4},
+            "model": {"kind": "linear"},
+        },
     },
     {**EXACT, "algorithm": {"kind": "fedaware"}},
     {**SAMPLED, "systems": {"attack": {"kind": "label_flipping", "share": 0.5}}},
@@ -34,8 +65,8 @@ PROBLEMS: tuple[Document, ...] = (
 
 
 def its_values_are_numbers(subject: Subject) -> None:
-    """In some experiment the row has the measure: a float, or a list of floats, one per client, within
-    its range.
+    """In some experiment the row has the measure: a float, or a list or matrix of floats, with the axes
+    that the class states, within its range.
     """
     spec: MeasureSpec = subject.spec()
     seen = {
@@ -54,10 +85,10 @@ def its_values_are_numbers(subject: Subject) -> None:
         spec.compute,
     )
     for name, value in seen.items():
-        numbers = value if isinstance(value, list) else [value]
+        numbers = _numbers_in(value)
         require(
             all(isinstance(number, float) for number in numbers),
-            f"`{name}` to be a float or a list of floats",
+            f"`{name}` to be a float, or a list or matrix of floats",
             f"{value!r}",
             "a tensor; use float(...) or .tolist()",
             spec.compute,
@@ -144,6 +175,12 @@ def _reports(spec: ExperimentSpec) -> list[Any]:
     while not simulation.finished:
         reports.append(simulation.advance())
     return reports
+
+
+def _numbers_in(value: Any) -> list[Any]:
+    return (
+        [number for entry in value for number in _numbers_in(entry)] if isinstance(value, list) else [value]
+    )
 
 
 def _columns(report: Any) -> dict[str, float]:

@@ -87,7 +87,7 @@ class _StoredRow(RoundRow):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    extra: dict[str, float | list[float | None] | None]
+    extra: dict[str, float | list[float | None] | list[list[float | None]] | None]
     committed_at: AwareDatetime
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Protocol, TypeVar, get_args
 
 from fedcore.algorithms import ALGORITHMS
 from fedcore.families import Names
+from fedcore.measures import explain_list
 from fedcore.platform.status import Status
 from fedcore.simulation.report import StopReason
 from fedcore.spec.evaluation import ExactFigure, scalar_measures
@@ -28,7 +29,7 @@ def metric_names() -> tuple[str, ...]:
     return (*scalar_measures(), *get_args(ExactFigure), "epsilon")
 
 
-Metric = Annotated[str, Names(metric_names)]
+Metric = Annotated[str, Names(metric_names, explain_list)]
 TOTALS = ("local_steps", "bytes_up", "bytes_down", "simulated_seconds", "epsilon", *summary.SELECTORS)
 """Columns of each round that `arms_of` needs besides the metrics."""
 

@@ -104,6 +104,8 @@ Count = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 Round = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 # One error is enough to refuse a list of a million.
 Column = Field(fail_fast=True)
+NumberList = Annotated[list[Number | None], Column]
+NumberMatrix = Annotated[list[NumberList], Column]
 Name = Annotated[str, Field(max_length=129, pattern=r"^([A-Za-z_]\w*/)?[a-z][a-z0-9_]{0,63}$")]
 
 
@@ -128,10 +130,10 @@ class ImportedRows(RequestBody):
     """Wall-clock seconds."""
     committed_at: Annotated[list[StoredMoment], Column]
     """Time at which each round was stored."""
-    extra: dict[Name, Annotated[list[Number | Annotated[list[Number | None], Column] | None], Column]] = (
-        Field(examples=[{"suboptimality": [0.5]}])
+    extra: dict[Name, Annotated[list[Number | NumberList | NumberMatrix | None], Column]] = Field(
+        examples=[{"suboptimality": [0.5]}]
     )
-    """Other measures by name."""
+    """Other measures by name: of each round a number, a list, or a matrix as the list of its rows."""
 
 
 class ImportedRun(RequestBody):

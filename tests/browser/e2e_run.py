@@ -5,7 +5,7 @@ import re
 from playwright.sync_api import expect
 
 from tests.browser.conftest import PHONE, Opened, Shoot, Stack, hold_accessible, hold_narrow, ready
-from tests.builders.specifications import SYNTHETIC, merged
+from tests.builders.specifications import DIGITS, SYNTHETIC, merged
 
 
 def test_the_log_and_the_resource_use_of_a_run_are_followed_on_its_page(
@@ -42,4 +42,32 @@ def test_the_log_and_the_resource_use_of_a_run_are_followed_on_its_page(
     phone = opened(f"/runs/{run}", viewport=PHONE)
     ready(phone)
     expect(phone.get_by_role("log").get_by_text("run claimed")).to_be_visible()
+    hold_narrow(phone)
+
+
+def test_lists_and_matrices_of_a_run_are_drawn_on_its_page(
+    opened: Opened, stack: Stack, shoot: Shoot
+) -> None:
+    measures = ["test_accuracy", "per_class_accuracy", "confusion_matrix"]
+    problem = {"partition": {"kind": "dirichlet", "clients": 10, "alpha": 0.3}}
+    changes = {"name": "one that confuses digits", "problem": problem, "evaluation": {"measures": measures}}
+    id = stack.client.submit(merged(DIGITS, changes)).id
+    stack.client.wait(id)
+    run = stack.client.runs(id)[0]
+    page = opened(f"/runs/{run.id}")
+    ready(page)
+    lists = page.get_by_role("region", name="Lists and matrices")
+    expect(lists.get_by_role("heading")).to_have_text(f"Lists and matrices, round {run.rounds_total}")
+    for name in ("per class accuracy, by class: 10 values", "confusion matrix, by true class and predicted"):
+        plot = lists.get_by_role("img", name=name)
+        expect(plot.locator("canvas").first).to_be_visible()
+    # The first cell of the heat map tells its number.
+    box = lists.get_by_role("img", name="confusion matrix").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 70, box["y"] + 25)
+    hold_accessible(page)
+    shoot(page, "run-lists")
+    phone = opened(f"/runs/{run.id}", viewport=PHONE)
+    ready(phone)
+    expect(phone.get_by_role("img", name="confusion matrix").locator("canvas").first).to_be_visible()
     hold_narrow(phone)

@@ -193,6 +193,7 @@ MEASURES = [
     "client_accuracy_std",
 ]
 MEASURES += ["weight_bias", "tau_eff", "client_drift", "gamma_inexactness"]
+MEASURES += ["confusion_matrix", "macro_f1", "auroc", "expected_calibration_error"]
 
 
 def test_measures_are_those_of_the_cpu() -> None:

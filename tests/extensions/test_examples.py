@@ -24,6 +24,7 @@ NAMES = {
     "our_clipping": "OurClipping",
     "our_power_of_choice": "OurPowerOfChoice",
     "agreement": "Agreement",
+    "client_gap": "ClientGap",
 }
 
 
@@ -56,7 +57,11 @@ def test_each_example_is_a_package_whose_module_is_short() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "agreement" else pytest.mark.nightly) for name in NAMES]
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("agreement", "client_gap") else pytest.mark.nightly)
+        for name in NAMES
+    ],
 )
 def test_an_example_passes_the_checks(name: str) -> None:
     assert check_component(component(name)) == []
@@ -221,3 +226,19 @@ def test_candidates_are_compared_by_the_losses_of_the_current_network(policy: st
 def test_a_scheme_with_clients_per_round_is_planned_with_that_many() -> None:
     (played,) = play_draws([specification(SYNTHETIC, participation=choosing(6))])
     assert played.drawn == 2
+
+
+def test_the_gap_is_between_the_clients_that_are_served_best_and_worst() -> None:
+    measure = component("client_gap")
+    partition = {"kind": "dirichlet", "clients": 4, "alpha": 0.3, "hold_out": 0.3}
+    problem = {**DIGITS["problem"], "partition": partition}
+    spec = specification(DIGITS, problem=problem, evaluation={"measures": [measure()]})
+    simulation = Simulation(spec, seed=0)
+    found: Any = simulation.advance().extra["client_gap"]
+    data: Any = simulation.context.evaluated
+    test, owners = data.data.dataset.test.numbers(), data.data.owners
+    scores = data._plain.scores(simulation.state.server.x, test.features)
+    right = (scores.argmax(1) == test.labels).numpy()
+    shares = [right[owners == client].mean() for client in range(4) if (owners == client).any()]
+    assert found == pytest.approx(max(shares) - min(shares), abs=1e-12)
+    assert found > 0

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 import pytest
 from pydantic import ValidationError
 
+from fedcore.errors import SpecificationError
 from fedcore.measures.base import Evaluated, MeasureSpec
 from fedcore.simulation.local_run import run
 from fedcore.simulation.report import RoundReport
@@ -75,11 +76,66 @@ def test_parameters_of_a_measure_count() -> None:
 
 def test_a_measure_of_the_model_sees_the_model_after_the_round() -> None:
     for report in rows([Distance()]):
-        x = report.extra["x"]
-        assert isinstance(x, list)
+        x: Any = report.extra["x"]
         assert report.value("model_norm") == pytest.approx(
             sum(value * value for value in x) ** 0.5, rel=1e-12
         )
+
+
+class Coordinates(MeasureSpec):
+    """Entries of the model, several times."""
+
+    of: ClassVar[Literal["model"]] = "model"
+    axes: ClassVar[tuple[str, ...]] = ("coordinate",)
+
+    kind: Literal["coordinates"] = "coordinates"
+    times: int = 1
+    """How often."""
+
+    def compute(self, seen: Evaluated) -> list[float]:
+        return self.times * seen.x.tolist()
+
+
+def test_an_own_list_is_in_the_rows_and_decides_nothing() -> None:
+    for report in rows([Coordinates()]):
+        assert report.extra["coordinates"] == report.extra["x"]
+    with pytest.raises(ValidationError, match="coordinates is a list, which is stored and drawn, but not"):
+        rows([Coordinates()], early_stopping={"metric": "coordinates", "target": 0.0, "mode": "min"})
+
+
+def test_a_list_may_have_ten_thousand_numbers() -> None:
+    # x has three.
+    assert len(rows([Coordinates(times=3_333)])) == 3
+    with pytest.raises(SpecificationError, match="coordinates has 10,002 numbers; a value may have 10,000"):
+        rows([Coordinates(times=3_334)])
+
+
+def test_predictions_are_for_measures_of_predictions() -> None:
+    class Undeclared(MeasureSpec):
+        """Labels."""
+
+        of: ClassVar[Literal["model"]] = "model"
+        kind: Literal["undeclared"] = "undeclared"
+
+        def compute(self, seen: Evaluated) -> float:
+            return float(seen.predictions().labels.sum())
+
+    with pytest.raises(SpecificationError, match='states `of = "predictions"` in its class'):
+        rows([Undeclared()])
+
+
+def test_an_own_measure_of_predictions_needs_test_samples() -> None:
+    class Labels(MeasureSpec):
+        """Sum of the labels."""
+
+        of: ClassVar[Literal["predictions"]] = "predictions"
+        kind: Literal["label_sum"] = "label_sum"
+
+        def compute(self, seen: Evaluated) -> float:
+            return float(seen.predictions().labels.sum())
+
+    with pytest.raises(SpecificationError, match="a least_squares problem has no label_sum; use train_loss"):
+        rows([Labels()])
 
 
 def test_an_own_measure_can_end_a_run_early() -> None:

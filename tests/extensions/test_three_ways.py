@@ -20,11 +20,13 @@ from tests.support.commands import START_S
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "extensions"
 
 
-def experiment(algorithm: Any, aggregator: Any, participation: Any, measure: Any) -> Document:
+def experiment(algorithm: Any, aggregator: Any, participation: Any, *measures: Any) -> Document:
     """One arm with the algorithm, and one with the aggregator."""
+    partition = {**DIGITS["problem"]["partition"], "hold_out": 0.2}
     return DIGITS | {
+        "problem": {**DIGITS["problem"], "partition": partition},
         "participation": participation,
-        "evaluation": {"measures": ["train_loss", "test_accuracy", measure]},
+        "evaluation": {"measures": ["train_loss", "test_accuracy", "confusion_matrix", *measures]},
         "sweep": {
             "arms": [
                 {"name": "algorithm", "algorithm": algorithm},
@@ -40,6 +42,7 @@ FIELDS: dict[str, Document] = {
     "our_clipping": {"radius": 0.5},
     "our_power_of_choice": {"clients_per_round": 2, "candidates": 4},
     "agreement": {},
+    "client_gap": {},
 }
 
 
@@ -63,8 +66,11 @@ def install(folder: Path) -> None:
 
 
 def numbers(row: Any) -> tuple[Any, ...]:
-    agreement = next(value for name, value in row.extra.items() if name.endswith("agreement"))
-    return row.train_loss, row.test_accuracy, row.bytes_up, agreement
+    agreement, gap = (
+        next(value for name, value in row.extra.items() if name.endswith(ending))
+        for ending in ("agreement", "client_gap")
+    )
+    return row.train_loss, row.test_accuracy, row.bytes_up, agreement, gap, row.extra["confusion_matrix"]
 
 
 @pytest.mark.nightly

@@ -19,6 +19,7 @@ from fedcore.data.federated import (
     with_validation,
 )
 from fedcore.data.plan import PADDING
+from fedcore.errors import SpecificationError
 from fedcore.models import AnyModel
 from fedcore.models.convolutional import Cnn
 from fedcore.models.layers import build_module, dense
@@ -370,6 +371,12 @@ def test_labels_count_where_each_client_has_its_own_batch_norm() -> None:
 
     bound = problem.bound(None, own)
     assert bound.evaluate(problem.initial(), names) == pytest.approx(shared, rel=1e-12)
+    values, predictions = bound.predict(problem.initial(), names)
+    assert values == pytest.approx(shared, rel=1e-12)
+    assert predictions is not None
+    with torch.no_grad():
+        torch.testing.assert_close(predictions.outputs, module(problem.data.dataset.test.features))
+    np.testing.assert_array_equal(predictions.clients, problem.data.owners)
     found = bound.client_accuracies(problem.initial())
     np.testing.assert_array_equal(found, [longhand(module, rows) for rows in ([0, 1], [2, 3], [4])])
 
@@ -446,6 +453,61 @@ def test_division_of_batches_among_scorers_changes_no_bit(name: str) -> None:
     assert made.sharing(share).evaluate(theta, MEASURES) == made.evaluate(theta, MEASURES)
     # 40 samples for training are six batches of seven, and 30 for testing five.
     assert asked == [[(0, 1), (1, 3), (3, 4), (4, 6)], [(0, 1), (1, 2), (2, 3), (3, 5)]]
+    asked.clear()
+    assert made.sharing(share).predict(theta, MEASURES)[0] == made.evaluate(theta, MEASURES)
+    # Outputs do not travel: the test samples are scored here.
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("capacity", [1, 7, 30, 100])
+@pytest.mark.parametrize("name", MODULES)
+def test_predictions_are_the_outputs_of_the_module_whatever_the_batches(name: str, capacity: int) -> None:
+    torch.manual_seed(1)
+    module = MODULES[name]().double()
+    made, _, test = problem(module, CrossEntropy(), l2=0.2)
+    made.capacity = capacity
+    values, predictions = made.predict(made.initial(), MEASURES)
+    assert values == made.evaluate(made.initial(), MEASURES)
+    assert predictions is not None
+    with torch.no_grad():
+        torch.testing.assert_close(predictions.outputs, module(test.features), rtol=1e-12, atol=1e-12)
+    assert torch.equal(predictions.labels, test.labels)
+    assert predictions.clients.tolist() == [-1] * 30
+
+
+def test_test_samples_go_through_the_network_once_for_losses_and_predictions() -> None:
+    seen: list[int] = []
+
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4))
+
+        def forward(self, features: Tensor) -> Tensor:
+            seen.append(len(features))
+            scores: Tensor = self.inner(features)
+            return scores
+
+    made, _, _ = problem(Counting(), CrossEntropy())
+    seen.clear()
+    made.predict(made.initial(), {"test_loss", "test_accuracy"})
+    assert sum(seen) == 30
+
+
+def test_outputs_that_take_too_much_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _, _ = problem(MODULES["something else"](), CrossEntropy())
+    monkeypatch.setattr("fedcore.problems.supervised.MAX_OUTPUT_BYTES", 30 * 4 * 8 - 1)
+    with pytest.raises(SpecificationError, match="the outputs of all 30 test samples"):
+        made.predict(made.initial(), MEASURES)
+
+
+def test_without_test_samples_there_are_no_predictions() -> None:
+    made, train, _ = problem(MODULES["something else"](), CrossEntropy())
+    none = Samples(train.features[:0], train.labels[:0])
+    data = divide(UndividedDataset(train, none, "untested"), np.array_split(np.arange(40), 3))
+    values, predictions = made.training_on(data).predict(made.initial(), MEASURES)
+    assert predictions is None
+    assert values.keys() == {"train_loss"}
 
 
 def test_first_of_classes_that_score_alike_is_predicted() -> None:

@@ -61,6 +61,20 @@ def test_a_mistake_is_found_at_its_line(case: str, write: Any) -> None:
     assert all((finding.expected, finding.found, finding.cause))
 
 
+def test_a_list_without_its_axis_is_found_at_its_class(write: Any) -> None:
+    source = wrong_components.component(
+        "MeasureSpec", '    of = "model"\n\n    def compute(self, seen):\n        return seen.x.tolist()\n'
+    )
+    module = write(source)
+    finding = next(
+        each for each in checks_of(module.Wrong) if each.name == "its values are numbers"
+    ).finding()
+    assert finding is not None
+    assert "wrong is a list, but its class states `axes = ()`" in finding.found
+    lines = source.splitlines()
+    assert lines[(finding.line or 0) - 1].startswith("class Wrong")
+
+
 RIGHT = wrong_algorithms.rule("    def direction(self, grad, y, context):\n        return grad.sign()\n")
 
 

@@ -231,6 +231,17 @@ COMPONENTS: dict[str, tuple[str, str]] = {
 """,
         ),
     ),
+    "a measure of predictions that does not say so": (
+        "its values are numbers",
+        component(
+            "MeasureSpec",
+            """    of = "model"
+
+    def compute(self, seen):
+        return float(seen.predictions().labels.double().mean())  # wrong
+""",
+        ),
+    ),
     "a measure by chance": (
         "it is the same again",
         component(

@@ -20,6 +20,8 @@ from pydantic import (
 )
 
 from fedcore.errors import CheckpointError, DataUnavailableError, SpecificationError, UserCodeError
+from fedcore.measures import count_numbers
+from fedcore.measures.base import MAX_NUMBERS
 from fedcore.platform.logging import storable_text
 from fedcore.simulation.report import RoundReport, StopReason
 from fedcore.spec.checks import MAX_PARAMETERS
@@ -49,7 +51,18 @@ _Size = Annotated[int, Field(ge=1, lt=2**63)]
 _Work = Annotated[float, Field(ge=0, le=1e36)]
 _Finite = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Measure = Annotated[str, Field(max_length=100, pattern=r"^[\w.:/ -]+$")]
-_Values = Annotated[list[float], Field(fail_fast=True, max_length=1_000_000)]
+_Values = Annotated[list[float], Field(fail_fast=True, max_length=MAX_NUMBERS)]
+
+
+def _of_limited_size(rows: list[list[float]]) -> list[list[float]]:
+    if (numbers := count_numbers(rows)) > MAX_NUMBERS:
+        raise ValueError(f"must have at most {MAX_NUMBERS} numbers, not {numbers}")
+    return rows
+
+
+_Rows = Annotated[
+    list[_Values], Field(fail_fast=True, max_length=MAX_NUMBERS), AfterValidator(_of_limited_size)
+]
 
 
 class _Answer(BaseModel):
@@ -102,7 +115,7 @@ class _Report(_Answer):
     train_loss: float | None
     test_loss: float | None
     test_accuracy: float | None
-    extra: Annotated[dict[_Measure, float | _Values], Field(max_length=1_000)]
+    extra: Annotated[dict[_Measure, float | _Values | _Rows], Field(max_length=1_000)]
     diverged: bool
     stopped: Literal[StopReason.PATIENCE, StopReason.TARGET] | None
 

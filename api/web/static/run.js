@@ -2,6 +2,7 @@
 import { onTheme, strokeOf, theme } from "./axes.js";
 import { Chart, nearest, prepare } from "./chart.js";
 import { byId, find, h } from "./elements.js";
+import { drawLists } from "./lists.js";
 import { Problem, call, showDeleted, tell, wordsOf } from "./service.js";
 
 /** @import { LogLine, LogPage, ResourcePage, ResourceSample } from "../types/answers" */
@@ -241,6 +242,23 @@ let timer;
 async function refresh() {
   const page = new DOMParser().parseFromString(await call("GET", location.pathname), "text/html");
   find(document, "[data-facts]").replaceWith(page.querySelector("[data-facts]") ?? "");
+  const [now, before] = [page, document].map((one) => find(one, "[data-measured]"));
+  if (roundOf(now) === roundOf(before)) return;
+  before.replaceWith(now);
+  drawMeasured();
+}
+
+/**
+ * The round of the lists that are shown; undefined without any.
+ * @param {HTMLElement} measured
+ */
+function roundOf(measured) {
+  return measured.querySelector("section")?.dataset.round;
+}
+
+function drawMeasured() {
+  const section = document.querySelector("section[data-lists]");
+  if (section instanceof HTMLElement) drawLists(section);
 }
 
 /** Load what is new; returns the status of the run. */
@@ -281,5 +299,6 @@ async function follow() {
   if (!ENDED.has(status)) timer = setTimeout(follow, status === "running" ? BUSY_MS : IDLE_MS);
 }
 
+drawMeasured();
 document.addEventListener("visibilitychange", () => !ENDED.has(root.dataset.status ?? "") && follow());
 follow();

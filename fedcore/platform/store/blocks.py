@@ -13,6 +13,7 @@ from pydantic_core import from_json, to_json
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm import Session
 
+from fedcore.measures import count_numbers
 from fedcore.platform.store.records import insert_into
 from fedcore.platform.store.tables import BlockRecord, Document
 from fedcore.simulation.report import COLUMNS
@@ -104,8 +105,8 @@ class RoundBlock(NamedTuple):
 
 
 def _listed(values: Iterable[Any]) -> int:
-    """Count the numbers in lists."""
-    return sum(len(value) for value in values if isinstance(value, list))
+    """Count the numbers in lists and matrices."""
+    return sum(count_numbers(value) for value in values if isinstance(value, list))
 
 
 _MINE = BlockRecord.run_id == bindparam("run")

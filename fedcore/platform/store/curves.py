@@ -9,6 +9,7 @@ from sqlalchemy import JSON, Integer, Text, bindparam, cast, func, select
 from sqlalchemy.orm import Session
 
 from fedcore.lazy import np
+from fedcore.measures import count_axes
 from fedcore.platform.provenance import CHANCE_ACCURACY, WARNING, warning_entry
 from fedcore.platform.store.blocks import RoundBlock, StoredRound, append_rows
 from fedcore.platform.store.clock import database_time
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 READ_AT_ONCE = 20
 """Blocks in memory at a time."""
+LISTS_WITHIN = 4
+"""Blocks of a run in which its latest lists are looked for: a thousand rounds or so."""
 # The runs and their rounds go as one JSON document, so that the statement is the same for any number
 # of them.
 _CURSORS = func.json_each(bindparam("cursors", type_=JSON)).table_valued("key", "value")
@@ -157,15 +160,28 @@ def after_many(session: Session, cursors: Mapping[str, int], limit: int = 1_000)
     return found[:limit]
 
 
-def extra_measures(session: Session, experiment_id: str) -> dict[str, bool]:
-    """The measures of an experiment beside `COLUMNS`, in order of names, and whether they are lists."""
+def extra_measures(session: Session, experiment_id: str) -> dict[str, int]:
+    """The measures of an experiment beside `COLUMNS`, in order of names, and their number of axes: 1 of
+    a list, 2 of a matrix.
+    """
     blocks = select(BlockRecord.rounds).join(RunRecord, RunRecord.id == BlockRecord.run_id)
     query = blocks.where(RunRecord.experiment_id == experiment_id)
-    found: dict[str, bool] = {}
+    found: dict[str, int] = {}
     for document in session.scalars(query.execution_options(yield_per=READ_AT_ONCE)):
         for name, values in RoundBlock.read(document).extra.items():
-            found[name] = found.get(name, False) or any(isinstance(value, list) for value in values)
+            found[name] = max(found.get(name, 0), *map(count_axes, values))
     return dict(sorted(found.items()))
+
+
+def last_lists(session: Session, run_id: str) -> tuple[int, Document] | None:
+    """The latest round of a run that has lists or matrices, among its last ones, and these by name."""
+    blocks = select(BlockRecord.last, BlockRecord.rounds).where(BlockRecord.run_id == run_id)
+    latest = blocks.order_by(BlockRecord.last.desc()).limit(LISTS_WITHIN)
+    for last, document in session.execute(latest):
+        for row in reversed([*RoundBlock.read(document).rounds(run_id, last)]):
+            if lists := {name: value for name, value in row.extra.items() if isinstance(value, list)}:
+                return row.round, lists
+    return None
 
 
 def value(session: Session, run: RunRecord, metric: str, round: int) -> float | None:

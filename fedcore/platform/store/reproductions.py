@@ -140,7 +140,7 @@ def _unlike(there: Document, here: Document) -> tuple[str, float | None, float |
     if measure is None:
         return None
     original, value = there.get(measure), here.get(measure)
-    if isinstance(original, list) and isinstance(value, list):
+    while isinstance(original, list) and isinstance(value, list):
         entries = enumerate(zip_longest(original, value))
         place, (original, value) = next((place, pair) for place, pair in entries if pair[0] != pair[1])
         measure = f"{measure}[{place}]"

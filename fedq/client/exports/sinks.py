@@ -122,7 +122,9 @@ NO_PARAMETERS = frozenset({"name", "description", "tags", "seeds"})
 
 
 def flatten_row(row: schemas.RoundRow) -> dict[str, float]:
-    """Measures of a round by name, without absent ones; entries of a list as `NAME/INDEX`."""
+    """Measures of a round by name, without absent ones; entries of a list as `NAME/INDEX`, of a matrix
+    as `NAME/ROW/COLUMN`.
+    """
     usual = row.model_dump(exclude=set(NO_MEASURES))
     return {name: float(value) for name, value in _entries({**usual, **row.extra}) if value is not None}
 
@@ -130,7 +132,7 @@ def flatten_row(row: schemas.RoundRow) -> dict[str, float]:
 def _entries(measures: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
     for name, value in measures.items():
         if isinstance(value, list):
-            yield from ((f"{name}/{place}", entry) for place, entry in enumerate(value))
+            yield from _entries({f"{name}/{place}": entry for place, entry in enumerate(value)})
         else:
             yield name, value
 

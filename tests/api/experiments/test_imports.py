@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from copy import deepcopy
 from datetime import datetime, timedelta
-from math import nextafter
+from math import nan, nextafter
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -42,7 +42,15 @@ def exported(http: httpx.Client, rows: Database, tmp_path: Path) -> Document:
     def history(held: Any) -> Any:
         values = [nextafter(1 / (round + held.seed), 1) for round in range(1, 206)]
         return [
-            report(round, train_loss=None, extra={"objective": value, "x": [value, -value]})
+            report(
+                round,
+                train_loss=None,
+                extra={
+                    "objective": value,
+                    "x": [value, -value],
+                    "confusion_matrix": [[value, nan], [0.0, 1.0]],
+                },
+            )
             for round, value in enumerate(values, 1)
         ]
 
@@ -224,6 +232,10 @@ CHANGES: list[tuple[str, Callable[[Document], object]]] = [
     (
         "/runs/1/rows/extra/min_norm_weights/3",
         lambda file: _add(file, "min_norm_weights", 3, [0.5, -0.5, None]),
+    ),
+    (
+        "/runs/1/rows/extra/confusion_matrix/3",
+        lambda file: file["runs"][1]["rows"]["extra"]["confusion_matrix"].__setitem__(3, [[1.0, -1.0]]),
     ),
     ("/runs/1/rows/extra/test_accuracy", lambda file: _add(file, "test_accuracy", 3, 0.5)),
     ("/runs/1/rows/extra/simulated_seconds", lambda file: _add(file, "simulated_seconds", 3, -1.0)),

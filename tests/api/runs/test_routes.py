@@ -1,5 +1,9 @@
 """Runs, their rows and their files."""
 
+import json
+import re
+from html import unescape
+
 import httpx
 import pytest
 from fastapi import FastAPI
@@ -87,6 +91,30 @@ def test_rows_are_polled_after_a_round(http: httpx.Client, rows: Database, datab
     assert ([row["round"] for row in rest["items"]], rest["next"], rest["status"]) == ([3], 3, "running")
     none = http.get(place, params={"cursor": 3}).json()
     assert (none["items"], none["next"]) == ([], 3)
+
+
+def test_the_page_of_a_run_has_its_latest_lists(
+    http: httpx.Client, browser: httpx.Client, rows: Database
+) -> None:
+    made = submit_over_http(http, {**TINY, "rounds": 3})
+    lists = {"x": [1.0], "per_class_accuracy": [0.5, float("nan")], "own": [[1.0, 2.0]]}
+    held = commit(rows, claim(rows), [report(1, extra=lists), report(2)])
+    page = browser.get(f"/runs/{held.run_id}").text
+    (section,) = re.findall(r'data-lists="([^"]*)" data-round="1"', page)
+    assert json.loads(unescape(section)) == [
+        {
+            "name": "per_class_accuracy",
+            "title": "per class accuracy",
+            "axes": ["class"],
+            "values": [0.5, None],
+        },
+        {"name": "own", "title": "own", "axes": [], "values": [[1.0, 2.0]]},
+    ]
+    place = f"/v1/experiments/{made['id']}/results"
+    for asked in ({"metric": "confusion_matrix"}, {"target": "confusion_matrix:0.5"}):
+        refused = http.get(place, params=asked)
+        assert refused.status_code == 422
+        assert "is a matrix, which is stored and drawn, but not compared: use a number" in refused.text
 
 
 def test_values_that_are_not_finite_are_absent(http: httpx.Client, rows: Database) -> None:

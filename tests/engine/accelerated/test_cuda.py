@@ -239,6 +239,15 @@ def test_a_round_that_found_no_memory_is_played_with_fewer_clients_at_a_time() -
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
 
 
+def test_measures_of_predictions_are_those_of_the_cpu() -> None:
+    measures = ["confusion_matrix", "macro_f1", "auroc", "expected_calibration_error"]
+    spec = specification(CNN, evaluation={"measures": measures}, algorithm={"kind": "fedavg"})
+    there, here = (Simulation(spec, 0, device=device).advance().extra for device in ("cuda", "cpu"))
+    assert there["confusion_matrix"] == here["confusion_matrix"]
+    for measure in measures[1:]:
+        assert there[measure] == pytest.approx(here[measure], rel=1e-6)
+
+
 def test_use_of_the_gpu_is_read() -> None:
     held = torch.ones(1 << 20, device="cuda")
     use = read_gpu("cuda")

@@ -8,6 +8,7 @@ import sys
 from base64 import b64decode
 from collections import defaultdict
 from collections.abc import Iterator
+from math import nan
 from pathlib import Path
 from typing import Any, get_args
 
@@ -32,7 +33,7 @@ from fedcore.simulation.report import RoundReport
 from fedcore.spec import ExperimentSpec
 from fedcore.spec.digest import results_sha256
 from fedq.client import Client, ExportError, MissingPackageError, NotAllowedError, UnreadableDataError
-from fedq.client.exports.sinks import ExportForm, export_errors, fit_name
+from fedq.client.exports.sinks import ExportForm, export_errors, fit_name, flatten_row
 from fedq.client.exports.tracking import mlflow_key
 from fedq.client.exports.weights_and_biases import FORBIDDEN, LONGEST_NAME
 from tests.api.bundles.test_routes import EXPERIMENT, archive
@@ -79,6 +80,24 @@ def test_tables_hold_every_round_to_the_last_digit(service: Service, client: Cli
     assert (
         (tmp_path / "arms.csv").read_text().splitlines()[0].startswith("experiment_id,experiment_name,arm,")
     )
+
+
+def test_tables_hold_lists_and_matrices(service: Service, client: Client, tmp_path: Path) -> None:
+    id, matrix = client.submit(TWO_ARMS).id, [[1.0, 0.0], [2.0, 3.0]]
+    measured = {"per_class_accuracy": [1.0, nan], "confusion_matrix": matrix}
+    end_runs(service.database, lambda _: [report(1, extra=measured)], 1)
+    (row, *_) = client.rounds(client.runs(id)[0].id)
+    assert row.extra == {"per_class_accuracy": [1.0, None], "confusion_matrix": matrix}
+    assert flatten_row(row).items() >= {"per_class_accuracy/0": 1.0, "confusion_matrix/1/0": 2.0}.items()
+    for form in ("csv", "parquet"):
+        client.export(id, form, tmp_path)
+    read = parquet.read_table(tmp_path / "rounds.parquet").to_pylist()[0]
+    with (tmp_path / "rounds.csv").open(newline="") as file:
+        written = next(csv.DictReader(file))
+    for name, value in row.extra.items():
+        assert json.loads(written[name]) == read[name] == value
+    summary = parquet.read_table(tmp_path / "summary.parquet").to_pylist()
+    assert {line["metric"] for line in summary}.isdisjoint(measured)
 
 
 def test_an_experiment_without_rows_has_tables_of_the_same_columns(client: Client, tmp_path: Path) -> None:

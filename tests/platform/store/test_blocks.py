@@ -101,16 +101,28 @@ def test_any_finite_number_is_read_to_the_last_bit() -> None:
 
 def test_a_measure_that_is_absent_is_told_from_one_that_is_not_finite(database: Database) -> None:
     held = played(
-        database, [report(1), report(2, extra={"x": nan, "y": [nan, 1.0]}), report(3, extra={"x": 1.0})], 3
+        database,
+        [
+            report(1),
+            report(2, extra={"x": nan, "y": [nan, 1.0], "z": [[nan, 1.0]]}),
+            report(3, extra={"x": 1.0}),
+        ],
+        3,
     )
     rows = read(database, curves.after, held.run_id)
-    assert [row.extra for row in rows] == [{}, {"x": None, "y": [None, 1.0]}, {"x": 1.0}]
-    assert read(database, curves.extra_measures, held.experiment_id) == {"x": False, "y": True}
+    assert [row.extra for row in rows] == [
+        {},
+        {"x": None, "y": [None, 1.0], "z": [[None, 1.0]]},
+        {"x": 1.0},
+    ]
+    assert read(database, curves.extra_measures, held.experiment_id) == {"x": 0, "y": 1, "z": 2}
+    assert read(database, curves.last_lists, held.run_id) == (2, {"y": [None, 1.0], "z": [[None, 1.0]]})
 
 
-def test_a_block_of_long_lists_is_full_after_a_round(database: Database) -> None:
-    """Rounds with a model of 2,000 numbers are not written again with each round that follows."""
-    played(database, [report(round, extra={"x": [0.5] * FULL}) for round in range(1, 4)], 3)
+@pytest.mark.parametrize("value", [[0.5] * FULL, [[0.5] * (FULL // 20)] * 20], ids=["list", "matrix"])
+def test_a_block_of_long_lists_is_full_after_a_round(database: Database, value: Any) -> None:
+    """Rounds with 2,000 numbers are not written again with each round that follows."""
+    played(database, [report(round, extra={"x": value}) for round in range(1, 4)], 3)
     assert blocks(database) == 3
 
 

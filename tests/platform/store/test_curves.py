@@ -75,14 +75,14 @@ def test_values_that_are_not_finite_are_stored_as_absent(database: Database, val
         claim_new(database),
         train_loss=value,
         test_loss=2.0,
-        extra={"objective": value, "x": [1.0, value]},
+        extra={"objective": value, "x": [1.0, value], "matrix": [[value, 2.0]]},
     )
     (row,) = read(database, curves.after, held.run_id)
     assert (row.train_loss, row.test_loss, row.test_accuracy, row.extra) == (
         None,
         2.0,
         None,
-        {"objective": None, "x": [1.0, None]},
+        {"objective": None, "x": [1.0, None], "matrix": [[None, 2.0]]},
     )
 
 

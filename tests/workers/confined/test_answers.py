@@ -45,7 +45,7 @@ REPORT = {
     "train_loss": float("inf"),
     "test_loss": None,
     "test_accuracy": None,
-    "extra": {"x": [1.0, 2.0], "own.measure": 3.0},
+    "extra": {"x": [1.0, 2.0], "own.measure": 3.0, "matrix": [[1.0, 2.0], [3.0, 4.0]]},
     "diverged": False,
     "stopped": None,
 }
@@ -69,6 +69,9 @@ def test_a_report_is_taken_as_it_is() -> None:
         {"train_loss": [1.0]},
         {"extra": {"a\x00b": 1.0}},
         {"extra": {"x": "text"}},
+        {"extra": {"x": [0.0] * 10_001}},
+        {"extra": {"x": [[0.0] * 101] * 100}},
+        {"extra": {"x": [[[0.0]]]}},
         {"extra": {str(number): 1.0 for number in range(1_001)}},
         {"stopped": "rung"},
         {"unknown": 1},
