@@ -1,5 +1,5 @@
 """FedQ for users: a client of the service, the specification of experiments with all its blocks, and
-`run` for experiments without a service.
+`run` and `tune` for experiments without a service.
 
 from fedq import Client, Digits, ExperimentSpec, FedAvg, run
 """
@@ -10,19 +10,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedcore.spec import ExperimentSpec
     from fedcore.spec.components import code_of_objects
+    from fedcore.spec.tuning import Tuning
     from fedq.blocks import *  # noqa: F403 - type checkers see every block
     from fedq.client import AsyncClient, Client
     from fedq.local.running import run
+    from fedq.local.tuning import tune
 
 _MODULES = {
     "AsyncClient": "fedq.client",
     "Client": "fedq.client",
     "ExperimentSpec": "fedcore.spec",
+    "Tuning": "fedcore.spec.tuning",
     "code_of_objects": "fedcore.spec.components",
     "run": "fedq.local.running",
+    "tune": "fedq.local.tuning",
 }
 
-__all__ = ["AsyncClient", "Client", "ExperimentSpec", "code_of_objects", "run"]
+__all__ = ["AsyncClient", "Client", "ExperimentSpec", "Tuning", "code_of_objects", "run", "tune"]
 
 
 def __getattr__(name: str) -> Any:

@@ -126,6 +126,9 @@ from fedcore.privacy.client_level import ClientLevelPrivacy as ClientLevelPrivac
 from fedcore.privacy.example_level import ExampleLevelPrivacy as ExampleLevelPrivacy
 from fedcore.privacy.local import LocalPrivacy as LocalPrivacy
 from fedcore.privacy.tree import TreePrivacy as TreePrivacy
+from fedcore.ranges import Choice as Choice
+from fedcore.ranges import FloatRange as FloatRange
+from fedcore.ranges import IntRange as IntRange
 from fedcore.solvers.optimisers import Adam as Adam
 from fedcore.solvers.optimisers import AdamW as AdamW
 from fedcore.solvers.optimisers import Sgd as Sgd
@@ -150,9 +153,6 @@ from fedcore.spec.search import MedianPruner as MedianPruner
 from fedcore.spec.search import Study as Study
 from fedcore.spec.search import SuccessiveHalving as SuccessiveHalving
 from fedcore.spec.search import SuccessiveHalvingPruner as SuccessiveHalvingPruner
-from fedcore.spec.space import Choice as Choice
-from fedcore.spec.space import FloatRange as FloatRange
-from fedcore.spec.space import IntRange as IntRange
 from fedcore.spec.systems import Systems as Systems
 from fedcore.systems.asynchrony import ConstantStaleness as ConstantStaleness
 from fedcore.systems.asynchrony import FedAsync as FedAsync

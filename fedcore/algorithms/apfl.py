@@ -11,6 +11,7 @@ from pydantic import Field
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.ditto import SecondModel
 from fedcore.core import ClientContext, Models, Vectors
+from fedcore.ranges import FloatRange
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -95,6 +96,7 @@ class Apfl(AlgorithmSpec):
     fixed_point = "as `fedavg`"
     example = {"alpha": 0.25}
     averages_models = True
+    ranges = {"alpha": FloatRange(low=0.0, high=1.0)}  # all values that the paper defines
 
     kind: Literal["apfl"] = "apfl"
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.5

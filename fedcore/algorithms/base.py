@@ -1,5 +1,6 @@
 """Base class of the specifications of algorithms."""
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal, NamedTuple
 
 from fedcore.block import Block, PositiveRate
@@ -16,6 +17,7 @@ from fedcore.core import (
     Statement,
     Tuner,
 )
+from fedcore.ranges import AnyRange
 
 
 class RoundLaw(NamedTuple):
@@ -66,6 +68,9 @@ class AlgorithmSpec(Declaring, Block):
     """True if it is a line of reference for methods and no method: its arms are not among the best."""
     min_norm: ClassVar[bool] = False
     """True if the aggregator's state holds min-norm weights: `clients` [V] and `weights` [V]."""
+
+    ranges: ClassVar[Mapping[str, AnyRange]] = {}
+    """Ranges of its parameters over which the method is tuned, by field; see `fedcore.spec.tuning`."""
 
     kind: str
     server_lr: PositiveRate = 1.0

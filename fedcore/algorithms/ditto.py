@@ -9,6 +9,7 @@ from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.block import NonNegative
 from fedcore.core import ClientContext, Models, Vectors
 from fedcore.lazy import torch
+from fedcore.ranges import FloatRange
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,6 +71,7 @@ class Ditto(AlgorithmSpec):
     fixed_point = "as `fedavg`; of v_i the minimiser of F_i(v) + lam/2 |v - x|^2"
     example = {"lam": 0.5}
     averages_models = True
+    ranges = {"lam": FloatRange(low=0.01, high=10.0, log=True)}  # FedQ's range
 
     kind: Literal["ditto"] = "ditto"
     lam: NonNegative = 0.1

@@ -11,6 +11,7 @@ from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.block import NonNegative, PositiveRate
 from fedcore.core import Aggregate, Aggregator, Cohort, CohortNeed, Vectors
 from fedcore.lazy import torch
+from fedcore.ranges import FloatRange
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,6 +64,10 @@ class QFedAvg(AlgorithmSpec):
     source = "Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020 (q-FedAvg)"
     fixed_point = "as `fedavg`, of the objective sum_i p_i F_i^{q+1}"
     example = {"q": 1.0, "smoothness": 10.0}
+    ranges = {
+        "q": FloatRange(low=0.01, high=10.0, log=True),
+        "smoothness": FloatRange(low=1.0, high=100.0, log=True),
+    }  # FedQ's range
 
     kind: Literal["qfedavg"] = "qfedavg"
     q: Annotated[float, Field(ge=0, le=100)] = 1.0
@@ -141,6 +146,7 @@ class Afl(AlgorithmSpec):
     fixed_point = "the minimax point, if clients take one step"
     example = {"mixture_lr": 0.01}
     own_weights = True
+    ranges = {"mixture_lr": FloatRange(low=0.001, high=1.0, log=True)}  # FedQ's range
 
     kind: Literal["afl"] = "afl"
     mixture_lr: NonNegative = 0.1

@@ -7,6 +7,7 @@ from fedcore.algorithms.scaffold import ControlVariates
 from fedcore.algorithms.server import Adagrad, Adaptive, AdaptiveParameters, Momentum, Yogi
 from fedcore.block import Decay, PositiveRate
 from fedcore.core import LocalSgd, Rule, ServerOptimiser
+from fedcore.ranges import FloatRange
 
 
 class FedAvg(AlgorithmSpec):
@@ -53,6 +54,7 @@ class FedAvgM(AlgorithmSpec):
         " Classification, 2019"
     )
     fixed_point = "as `fedavg`"
+    ranges = {"beta": FloatRange(low=0.0, high=0.997)}  # the paper's grid: 0, 0.7, 0.9, 0.97, 0.99, 0.997
 
     kind: Literal["fedavgm"] = "fedavgm"
     beta: Decay = 0.9
@@ -65,6 +67,8 @@ class FedAvgM(AlgorithmSpec):
 
 
 _SOURCE = "Reddi et al., Adaptive Federated Optimization, ICLR 2021, Algorithm 2"
+_SERVER_LR = {"server_lr": FloatRange(low=0.001, high=1.0, log=True)}
+"""FedQ's range; the paper has a grid for each of its tasks."""
 
 
 class FedAdagrad(AdaptiveParameters, AlgorithmSpec):
@@ -74,6 +78,7 @@ class FedAdagrad(AdaptiveParameters, AlgorithmSpec):
 
     source = _SOURCE
     fixed_point = "as `fedavg`"
+    ranges = _SERVER_LR
 
     kind: Literal["fedadagrad"] = "fedadagrad"
     server_lr: PositiveRate = 0.1
@@ -93,6 +98,7 @@ class FedAdam(AdaptiveParameters, AlgorithmSpec):
     source = _SOURCE
     fixed_point = "as `fedavg`"
     example = {"beta1": 0.9, "beta2": 0.99, "tau": 1e-3, "v0": 1e-6}
+    ranges = _SERVER_LR
 
     kind: Literal["fedadam"] = "fedadam"
     server_lr: PositiveRate = 0.1
@@ -107,6 +113,7 @@ class FedYogi(AdaptiveParameters, AlgorithmSpec):
 
     source = _SOURCE
     fixed_point = "as `fedavg`"
+    ranges = _SERVER_LR
 
     kind: Literal["fedyogi"] = "fedyogi"
     server_lr: PositiveRate = 0.1

@@ -11,6 +11,7 @@ from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.min_norm import inner_products, min_norm, unit_lengths
 from fedcore.block import Decay
 from fedcore.core import Aggregate, Aggregator, Cohort, Vectors
+from fedcore.ranges import FloatRange
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -111,6 +112,7 @@ class FedAware(AlgorithmSpec):
     example = {"alpha": 0.5, "normalise": True}
     own_weights = True
     min_norm = True
+    ranges = {"alpha": FloatRange(low=0.0, high=0.9)}  # FedQ's range
 
     kind: Literal["fedaware"] = "fedaware"
     alpha: Decay = 0.5

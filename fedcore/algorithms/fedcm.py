@@ -9,6 +9,7 @@ from pydantic import Field
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.core import Aggregate, ClientContext, Cohort, Need, Rule, Vectors
+from fedcore.ranges import FloatRange
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,6 +52,7 @@ class FedCm(AlgorithmSpec):
     source = "Xu et al., FedCM: Federated Learning with Client-level Momentum, 2021, Algorithm 2"
     fixed_point = "a surrogate optimum"
     weighting = "uniform"
+    ranges = {"alpha": FloatRange(low=0.01, high=1.0, log=True)}  # FedQ's range
 
     kind: Literal["fedcm"] = "fedcm"
     alpha: Annotated[float, Field(gt=0, le=1)] = 0.1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.block import NonNegative
 from fedcore.core import AffineForm, ClientContext, Exchange, Need, Rule
+from fedcore.ranges import FloatRange
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,6 +53,7 @@ class FedDane(AlgorithmSpec):
     fixed_point = "the optimum of the uniform sum; close to it if clients compress, unless by EF21"
     example = {"mu": 0.1}
     weighting = "uniform"
+    ranges = {"mu": FloatRange(low=0.001, high=1.0, log=True)}  # FedQ's range, FedProx's
 
     kind: Literal["feddane"] = "feddane"
     mu: NonNegative = 0.0

@@ -20,6 +20,7 @@ from fedcore.core import (
     Rule,
     Vectors,
 )
+from fedcore.ranges import FloatRange
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -87,6 +88,7 @@ class FedDc(AlgorithmSpec):
     )
     fixed_point = "the optimum of the uniform sum"
     weighting = "uniform"
+    ranges = {"alpha": FloatRange(low=0.001, high=0.1, log=True)}  # FedQ's range
 
     kind: Literal["feddc"] = "feddc"
     alpha: NonNegative = 0.01

@@ -9,6 +9,7 @@ from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.personal_layers import LayerName
 from fedcore.block import NonNegative
 from fedcore.core import Objective, Outputs, Reading, View
+from fedcore.ranges import FloatRange
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -54,6 +55,7 @@ class FedDecorr(AlgorithmSpec):
     fixed_point = "none: quadratics have no network"
     averages_models = True
     example = {"beta": 0.1}
+    ranges = {"beta": FloatRange(low=0.01, high=1.0, log=True)}  # FedQ's range, around the paper's 0.1
 
     kind: Literal["feddecorr"] = "feddecorr"
     beta: NonNegative = 0.1

@@ -17,6 +17,7 @@ from fedcore.core import (
     Rule,
     Vectors,
 )
+from fedcore.ranges import FloatRange
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -101,6 +102,7 @@ class FedDyn(AlgorithmSpec):
     source = "Acar et al., Federated Learning Based on Dynamic Regularization, ICLR 2021, Algorithm 1"
     fixed_point = "the optimum of the uniform sum"
     weighting = "uniform"
+    ranges = {"alpha": FloatRange(low=0.001, high=0.1, log=True)}  # the paper's grid: 0.001, 0.01, 0.1
 
     kind: Literal["feddyn"] = "feddyn"
     alpha: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 0.1

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.core import Aggregate, Aggregator, Cohort, Vectors
+from fedcore.ranges import FloatRange
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,6 +52,7 @@ class FedExp(AlgorithmSpec):
     )
     fixed_point = "as `fedavg`"
     weighting = "uniform"
+    ranges = {"epsilon": FloatRange(low=0.0001, high=0.1, log=True)}  # FedQ's range
 
     kind: Literal["fedexp"] = "fedexp"
     epsilon: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1e-3

@@ -11,6 +11,7 @@ from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.block import NonNegative
 from fedcore.core import Objective, Outputs, Reading, View
 from fedcore.lazy import torch
+from fedcore.ranges import FloatRange
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,6 +67,7 @@ class FedLc(AlgorithmSpec):
     fixed_point = "none: quadratics have no network"
     averages_models = True
     example = {"tau": 1.0}
+    ranges = {"tau": FloatRange(low=0.1, high=10.0, log=True)}  # FedQ's range
 
     kind: Literal["fedlc"] = "fedlc"
     tau: NonNegative = 1.0
@@ -92,6 +94,7 @@ class FedRs(AlgorithmSpec):
     fixed_point = "none: quadratics have no network"
     averages_models = True
     example = {"alpha": 0.5}
+    ranges = {"alpha": FloatRange(low=0.0, high=1.0)}  # all values that the paper defines
 
     kind: Literal["fedrs"] = "fedrs"
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.5

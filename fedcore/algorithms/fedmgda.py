@@ -12,6 +12,7 @@ from pydantic import Field
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.algorithms.min_norm import inner_products, min_norm, unit_lengths
 from fedcore.core import Aggregate, Aggregator, Cohort, Vectors
+from fedcore.ranges import FloatRange
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,6 +66,7 @@ class FedMgda(AlgorithmSpec):
     fixed_point = "a point from which no direction improves all objectives"
     example = {"epsilon": 0.1, "server_lr": 0.5}
     min_norm = True
+    ranges = {"epsilon": FloatRange(low=0.0, high=1.0)}  # all values that the paper defines
 
     kind: Literal["fedmgda"] = "fedmgda"
     epsilon: Annotated[float, Field(ge=0, le=1)] = 1.0

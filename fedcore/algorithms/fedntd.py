@@ -9,6 +9,7 @@ from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.block import NonNegative, PositiveRate
 from fedcore.core import Objective, Outputs, Reading, View
 from fedcore.lazy import torch
+from fedcore.ranges import FloatRange
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,6 +58,7 @@ class FedNtd(AlgorithmSpec):
     fixed_point = "none: quadratics have no network"
     averages_models = True
     example = {"beta": 1.0, "temperature": 1.0}
+    ranges = {"beta": FloatRange(low=0.1, high=10.0, log=True)}  # FedQ's range, around the paper's 1
 
     kind: Literal["fedntd"] = "fedntd"
     beta: NonNegative = 1.0

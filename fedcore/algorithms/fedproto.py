@@ -10,6 +10,7 @@ from fedcore.algorithms.personal_layers import LayerName, OwnModel
 from fedcore.block import NonNegative
 from fedcore.core import Models, Objective, Outputs, Reading, Vectors, View
 from fedcore.lazy import torch
+from fedcore.ranges import FloatRange
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,6 +71,7 @@ class FedProto(AlgorithmSpec):
     )
     fixed_point = "none: quadratics have no network"
     example = {"lam": 0.1}
+    ranges = {"lam": FloatRange(low=0.01, high=10.0, log=True)}  # FedQ's range
 
     kind: Literal["fedproto"] = "fedproto"
     lam: NonNegative = 0.1

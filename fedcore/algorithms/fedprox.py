@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from fedcore.algorithms.base import AlgorithmSpec, RoundLaw
 from fedcore.block import NonNegative
 from fedcore.core import AffineForm, ClientContext, Rule, Tuner
+from fedcore.ranges import FloatRange
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,6 +71,7 @@ class FedProx(AlgorithmSpec):
     fixed_point = "a surrogate optimum, closer to the optimum for larger mu"
     example = {"mu": 0.1}
     averages_models = True
+    ranges = {"mu": FloatRange(low=0.001, high=1.0, log=True)}  # the paper's grid: 0.001, 0.01, 0.1, 1
 
     kind: Literal["fedprox"] = "fedprox"
     mu: NonNegative = 0.01

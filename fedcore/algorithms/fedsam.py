@@ -11,6 +11,7 @@ from pydantic import Field
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.assurance import Assurance
 from fedcore.core import ClientContext, Rule
+from fedcore.ranges import FloatRange
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,6 +51,7 @@ class FedSam(AlgorithmSpec):
         " Foret et al., Sharpness-Aware Minimization for Efficiently Improving Generalization, ICLR 2021"
     )
     fixed_point = "none in general: steps of SAM do not vanish at a minimum"
+    ranges = {"rho": FloatRange(low=0.01, high=0.5, log=True)}  # FedQ's range
 
     kind: Literal["fedsam"] = "fedsam"
     rho: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 0.05

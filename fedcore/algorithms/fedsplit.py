@@ -9,6 +9,7 @@ from pydantic import Field
 
 from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.core import AffineForm, Aggregator, ClientContext, Cohort, Rule, Vectors
+from fedcore.ranges import FloatRange
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -73,6 +74,7 @@ class FedSplit(AlgorithmSpec):
     fixed_point = "the optimum of the uniform sum"
     weighting = "uniform"
     averages_exactly = True
+    ranges = {"s": FloatRange(low=0.01, high=10.0, log=True)}  # FedQ's range
 
     kind: Literal["fedsplit"] = "fedsplit"
     s: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0

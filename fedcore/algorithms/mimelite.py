@@ -9,6 +9,7 @@ from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.assurance import Assurance
 from fedcore.block import Decay
 from fedcore.core import Aggregate, ClientContext, Cohort, Need, Rule, Vectors
+from fedcore.ranges import FloatRange
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,6 +57,7 @@ class MimeLite(AlgorithmSpec):
     )
     fixed_point = "the optimum of the uniform sum if every client takes one step"
     weighting = "uniform"
+    ranges = {"beta": FloatRange(low=0.0, high=0.99)}  # FedQ's range
 
     kind: Literal["mimelite"] = "mimelite"
     beta: Decay = 0.9

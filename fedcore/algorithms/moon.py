@@ -10,6 +10,7 @@ from fedcore.algorithms.personal_layers import LayerName
 from fedcore.block import NonNegative, PositiveRate
 from fedcore.core import Objective, Outputs, Reading, View
 from fedcore.lazy import functional
+from fedcore.ranges import FloatRange
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,6 +54,7 @@ class Moon(AlgorithmSpec):
     fixed_point = "none: quadratics have no network"
     averages_models = True
     example = {"mu": 1.0, "temperature": 0.5}
+    ranges = {"mu": FloatRange(low=0.1, high=10.0, log=True)}  # the paper's grid: 0.1, 1, 5, 10
 
     kind: Literal["moon"] = "moon"
     mu: NonNegative = 1.0

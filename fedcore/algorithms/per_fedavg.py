@@ -12,6 +12,7 @@ from fedcore.algorithms.base import AlgorithmSpec
 from fedcore.assurance import Assurance
 from fedcore.block import NonNegative, PositiveRate
 from fedcore.core import Adaptation, ClientContext, Models, Rule
+from fedcore.ranges import FloatRange
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,6 +75,7 @@ class PerFedAvg(AlgorithmSpec):
     fixed_point = "near a stationary point of the mean of F_i(y - alpha grad F_i(y))"
     example = {"alpha": 0.02}
     averages_models = True
+    ranges = {"alpha": FloatRange(low=0.001, high=0.1, log=True)}  # FedQ's range
 
     kind: Literal["per_fedavg"] = "per_fedavg"
     alpha: NonNegative = 0.01
@@ -134,6 +136,10 @@ class PFedMe(AlgorithmSpec):
     fixed_point = "a surrogate optimum of the mean of the Moreau envelopes"
     example = {"lam": 2.0, "inner_lr": 0.02}
     averages_models = True
+    ranges = {
+        "lam": FloatRange(low=1.0, high=100.0, log=True),
+        "inner_lr": FloatRange(low=0.001, high=0.1, log=True),
+    }  # FedQ's range
 
     kind: Literal["pfedme"] = "pfedme"
     lam: PositiveRate = 15.0

@@ -166,6 +166,11 @@ class StudySearch:
         """The study with the settings of all trials so far."""
         return self._search
 
+    @property
+    def values(self) -> list[float]:
+        """Value of `metric` of each trial that has ended, in order; NaN where there is none."""
+        return [self._results[trial].values[0] for trial in range(len(self._results))]
+
     def play(self) -> Iterator[RoundReport]:
         """Play every round of every trial, up to where it is stopped."""
         self._propose(study.first_trials(self._search, self._spec.rounds))

@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedcore.lazy import optuna
 from fedcore.lazy import random as streams
+from fedcore.ranges import Choice, FloatRange, IntRange
 from fedcore.spec.search import list_batches
-from fedcore.spec.space import Choice, FloatRange, IntRange
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
 
+    from fedcore.ranges import AnyRange
     from fedcore.spec.search import Study
-    from fedcore.spec.space import AnyRange, Settings
+    from fedcore.spec.space import Settings
 
 PURPOSE = "study"
 """Purpose of the streams that seed samplers."""

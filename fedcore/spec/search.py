@@ -16,8 +16,9 @@ from fedcore.errors import SpecificationError
 from fedcore.families import Names
 from fedcore.measures import explain_list, measure_named, names_of, of_population
 from fedcore.measures.base import MeasureInfo
+from fedcore.ranges import AnyRange
 from fedcore.spec.evaluation import Evaluation, ExactFigure, scalar_measures
-from fedcore.spec.space import AnyRange, check_space
+from fedcore.spec.space import check_space
 from fedcore.spec.sweep import list_paths
 from fedcore.statistics.summary import better_of
 

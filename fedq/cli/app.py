@@ -56,6 +56,7 @@ PANELS = {
     "Experiments": (
         experiments.submit,
         local.run,
+        local.tune,
         planning.plan,
         planning.explain,
         privacy.audit_privacy,

@@ -11,17 +11,20 @@ if TYPE_CHECKING:
     from fedcore.data import description as data_description
     from fedcore.platform import provenance, version
     from fedcore.spec import components, parameters, validation, yaml_documents
+    from fedcore.spec import tuning as tunings
     from fedq import catalogue as catalogues
     from fedq import client as clients
     from fedq import model_export, schemas, slurm, validation_errors
     from fedq.client import bodies, client
     from fedq.local import code as local_code
     from fedq.local import experiment, explanation, folder, rates
+    from fedq.local import tuning as local_tuning
     from fedq.planning import data as planned_data
     from fedq.planning import estimates, seconds
     from fedq.reproductions import report as reports
     from fedq.reproductions import sheets as panels_of
     from fedq.results import presentation, tables
+    from fedq.results import tuning as tuning_tables
 else:
     bodies = LazyModule("fedq.client.bodies")
     catalogues = LazyModule("fedq.catalogue")
@@ -34,6 +37,7 @@ else:
     experiment = LazyModule("fedq.local.experiment")
     explanation = LazyModule("fedq.local.explanation")
     folder = LazyModule("fedq.local.folder")
+    local_tuning = LazyModule("fedq.local.tuning")
     local_code = LazyModule("fedq.local.code")
     model_export = LazyModule("fedq.model_export")
     packages = LazyModule("fedcore.packages")
@@ -51,6 +55,8 @@ else:
     specs = LazyModule("fedcore.spec")
     tables = LazyModule("fedq.results.tables")
     testing = LazyModule("fedcore.testing")
+    tuning_tables = LazyModule("fedq.results.tuning")
+    tunings = LazyModule("fedcore.spec.tuning")
     validation = LazyModule("fedcore.spec.validation")
     validation_errors = LazyModule("fedq.validation_errors")
     version = LazyModule("fedcore.platform.version")

@@ -1,10 +1,12 @@
-"""`fedq run`: an experiment without a service."""
+"""`fedq run` and `fedq tune`: experiments without a service."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,14 +16,15 @@ from fedcore.bundles import pack
 from fedcore.platform.status import Status
 from fedq.cli.experiments import Assignments, Code, PresetName, SpecificationFile, overrides
 from fedq.cli.lazy import configuration as settings
-from fedq.cli.lazy import experiment, folder, presentation, presets, provenance, rates
-from fedq.cli.planning import checked_specification
+from fedq.cli.lazy import experiment, folder, local_tuning, presentation, presets, provenance, rates, tunings
+from fedq.cli.planning import checked_specification, checked_studies
 from fedq.cli.terminal import AsJson, ExitCode, checking, complain, show, stderr
-from fedq.cli.views import comparison
+from fedq.cli.views import comparison, tuned, tuning_plan
 from fedq.console import progress_bars
 
 if TYPE_CHECKING:
     from fedcore.spec import ExperimentSpec
+    from fedq.local.folder import LocalRun
 
 Output = Annotated[
     Path,
@@ -40,6 +43,13 @@ OfArray = Annotated[
 Processes = Annotated[
     int | None,
     typer.Option(min=1, help="Number of processes (default: one per core, or one per GPU if there are any)."),
+]
+TuningFile = Annotated[
+    Path | None,
+    typer.Option("--tuning", metavar="FILE", help="File in JSON or YAML that says how arms are tuned."),
+]
+OnlyPlan = Annotated[
+    bool, typer.Option("--plan", help="Print the work of tuning and comparison; run nothing.")
 ]
 
 
@@ -60,17 +70,60 @@ def run(
     """
     opened = prepared(output, spec, preset, assignments, code)
     share, began = _part(part, opened.spec), datetime.now(UTC)
-    try:
-        with _bar(as_json=as_json) as tell:
-            local = experiment.LocalExperiment(opened, share, processes, code, tell)
+    with _ending():
+        with _bars(as_json=as_json) as tell:
+            local = experiment.LocalExperiment(opened, share, processes, code, partial(tell, "rounds"))
             local.run()
         rates.add_rates(settings.settings().home, local.rates(began))
         show(experiment.results(opened), comparison, as_json=as_json)
-        _conclude(local)
+        _conclude(local.runs)
+
+
+def tune(
+    output: Output,
+    spec: SpecificationFile = None,
+    tuning: TuningFile = None,
+    assignments: Assignments = None,
+    processes: Processes = None,
+    code: Code = None,
+    plan: OnlyPlan = False,
+    as_json: AsJson = False,
+) -> None:
+    """Tune each arm of an experiment with the same budget, and compare the arms as tuned on seeds that
+    tuned nothing, on this machine without a service.
+
+    If it is interrupted or killed, the same command continues it. Without SPEC, it prints the results in
+    the folder again. `fedq import DIR/final` loads them into a service.
+    """
+    if spec is None:
+        with _ending():
+            show(local_tuning.read_tuned(output), tuned, as_json=as_json)
+        return
+    if tuning is None:
+        raise typer.BadParameter("give the file that says how arms are tuned", param_hint="--tuning")
+    experiment_spec = checked_specification(spec, None, overrides(assignments or []), code).with_estimates()
+    checked, studies = checked_studies(experiment_spec, tuning)
+    if plan:
+        show(tunings.plan_tuning(experiment_spec, checked, studies), tuning_plan, as_json=as_json)
+        return
+    with _ending():
+        with _bars(as_json=as_json) as tell:
+            found = local_tuning.tune(
+                experiment_spec, checked, output, processes=processes, code=code, tell=tell
+            )
+        show(found, tuned, as_json=as_json)
+        _conclude(local_tuning.final_runs(output))
+
+
+@contextmanager
+def _ending() -> Iterator[None]:
+    """End the command with its exit code where runs on this machine cannot begin or go on."""
+    try:
+        yield
     except folder.FolderError as error:
         complain(str(error))
         raise typer.Exit(ExitCode.IMPOSSIBLE) from error
-    except experiment.ProcessesError as error:
+    except (experiment.ProcessesError, tunings.TuningError) as error:
         complain(str(error))
         raise typer.Exit(ExitCode.UNSUCCESSFUL) from error
     except KeyboardInterrupt:
@@ -111,27 +164,30 @@ def _part(text: str | None, spec: ExperimentSpec) -> experiment.ArrayPart:
 
 
 @contextmanager
-def _bar(*, as_json: bool) -> Iterator[Any]:
-    """Yield a function that shows the progress: a bar on a terminal, else a line per finished run."""
+def _bars(*, as_json: bool) -> Iterator[Callable[[str, experiment.LocalProgress], None]]:
+    """Yield a function that shows the progress of an experiment under a title: a bar on a terminal, else a
+    line per finished run.
+    """
     console = stderr()
-    ended = 0
+    ended: Counter[str] = Counter()
     with progress_bars(console, disable=as_json or not console.is_terminal) as progress:
-        task = progress.add_task("rounds", total=None, note="")
+        tasks: dict[str, Any] = {}
 
-        def tell(now: experiment.LocalProgress) -> None:
-            nonlocal ended
-            ended += len(now.ended)
-            note = f"{ended} of {presentation.counted(now.runs, 'run')} finished"
-            progress.update(task, completed=now.rounds_done, total=now.rounds_total, note=note)
+        def tell(title: str, now: experiment.LocalProgress) -> None:
+            if title not in tasks:
+                tasks[title] = progress.add_task(title, total=None, note="")
+            ended[title] += len(now.ended)
+            note = f"{ended[title]} of {presentation.counted(now.runs, 'run')} finished"
+            progress.update(tasks[title], completed=now.rounds_done, total=now.rounds_total, note=note)
             for one in () if console.is_terminal else now.ended:
                 console.print(f"arm {one.arm}, seed {one.seed}: {one.status} ({note})", soft_wrap=True)
 
         yield tell
 
 
-def _conclude(local: experiment.LocalExperiment) -> None:
+def _conclude(runs: Iterable[LocalRun]) -> None:
     """Print which runs failed, and end the command with its exit code."""
-    failed = [one for one in local.runs if one.status is Status.FAILED]
+    failed = [one for one in runs if one.status is Status.FAILED]
     for one in failed:
         complain(f"arm {one.arm}, seed {one.seed} failed: {one.error}")
     if failed:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.text import Text
@@ -32,6 +34,7 @@ from fedq.cli.lazy import (
     schemas,
     seconds,
     specs,
+    tunings,
     validation_errors,
     yaml_documents,
 )
@@ -40,8 +43,13 @@ from fedq.cli.lazy import planned_data as data
 from fedq.cli.terminal import AsJson, ExitCode, checking, show, stderr
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from fedcore.spec import ExperimentSpec
+    from fedcore.spec.tuning import ArmStudy, Tuning
     from fedq.schemas import Flaw, Plan
+
+Form = TypeVar("Form", bound="BaseModel")
 
 AskService = Annotated[
     bool,
@@ -113,11 +121,11 @@ def checked_specification(
     match spec, preset:
         case Path(), None:
             text, document = _read(spec)
-            return _validate(str(spec), presets.override(document, changes), text)
+            return _validate(str(spec), presets.override(document, changes), text, specs.ExperimentSpec)
         case None, str():
             with checking("--preset", PresetNotFoundError):
                 document = presets.load(preset).spec
-            return _validate(preset, presets.override(document, changes), "")
+            return _validate(preset, presets.override(document, changes), "", specs.ExperimentSpec)
         case _:
             raise typer.BadParameter("give either a specification file or --preset NAME", param_hint="SPEC")
 
@@ -138,14 +146,35 @@ def _read(file: Path) -> tuple[str, dict[str, Any]]:
     return text, document
 
 
-def _validate(file: str, document: dict[str, Any], text: str) -> ExperimentSpec:
+def checked_studies(spec: ExperimentSpec, file: Path) -> tuple[Tuning, list[ArmStudy]]:
+    """Read and validate a tuning of the arms of `spec`: the tuning, and the studies of the arms; prints its
+    errors, and ends the command with them.
+    """
+    with _telling("SPEC", ""):
+        tunings.check_arms(spec)
+    text, document = _read(file)
+    tuning = _validate(str(file), document, text, tunings.Tuning)
+    with _telling(str(file), text):
+        return tuning, tunings.list_studies(spec, tuning)
+
+
+def _validate(file: str, document: dict[str, Any], text: str, form: type[Form]) -> Form:
+    with _telling(file, text):
+        try:
+            return form.model_validate(document)
+        except pydantic.ValidationError as error:
+            flaws = validation_errors.errors_of(error.errors(), form, document)
+    raise _tell(file, validation_errors.locate_errors(flaws, text))
+
+
+@contextmanager
+def _telling(file: str, text: str) -> Iterator[None]:
+    """End the command with an error about the document `text` of a file."""
     try:
-        return specs.ExperimentSpec.model_validate(document)
-    except pydantic.ValidationError as error:
-        flaws = validation_errors.errors_of(error.errors(), specs.ExperimentSpec, document)
+        yield
     except SpecificationError as error:
         flaws = [schemas.Flaw(pointer=error.pointer, detail=error.detail)]
-    raise _tell(file, validation_errors.locate_errors(flaws, text))
+        raise _tell(file, validation_errors.locate_errors(flaws, text)) from error
 
 
 def _tell(file: Path | str, flaws: list[Flaw]) -> typer.Exit:

@@ -14,10 +14,12 @@ from rich.text import Text
 
 from fedcore.platform.status import Status
 from fedcore.visible_text import visible
-from fedq.cli.lazy import data_description, presentation, schemas
+from fedq.cli.lazy import data_description, presentation, schemas, tuning_tables
 
 if TYPE_CHECKING:
+    from fedcore.spec.tuning import TuningPlan
     from fedq.local.explanation import Explanation
+    from fedq.local.tuning import TunedResults
     from fedq.schemas import (
         ArmResults,
         AuditEntry,
@@ -524,3 +526,30 @@ def comparison(results: ArmResults, metric: str | None = None) -> RenderableType
     if found is None or metric not in {None, found.metric}:
         return shown
     return Group(shown, *(Text(visible(text)) for text in presentation.conclusions(results)))
+
+
+def tuned(item: TunedResults) -> RenderableType:
+    """Table of tuned arms beside each other, and the same in words."""
+    said = [
+        item.budget,
+        *([item.selection] if item.selection else []),
+        *presentation.conclusions(item.results),
+    ]
+    return Group(
+        table(*tuning_tables.tuned_cells(item.results, item.arms)), *(Text(visible(text)) for text in said)
+    )
+
+
+def tuning_plan(item: TuningPlan) -> RenderableType:
+    """Table of the work of tuning and of the comparison."""
+    rows = [
+        (one.name, tuning_tables.space_text(one.space), f"{one.trials:,}", f"{one.runs:,}", f"{one.rounds:,}")
+        for one in item.arms
+    ]
+    total = (
+        f"{item.name}: {presentation.counted(item.rounds, 'round')} to tune, at most"
+        f" {presentation.counted(2 * item.rounds, 'round')} if all ranges are widened, and"
+        f" {presentation.counted(item.final_runs, 'run')} of"
+        f" {presentation.counted(item.final_rounds, 'round')} together to compare"
+    )
+    return Group(Text(total), table(("arm", "tunes", "trials", "runs", "rounds"), rows))

@@ -34,6 +34,7 @@ from fedcore.spec.engines import facts_about
 from fedcore.spec.experiment import Arm
 from fedcore.spec.search import Study
 from fedcore.spec.space import find_conflict
+from fedcore.spec.tuning import TriedSettings
 from fedcore.statistics import summary
 from fedcore.statistics.poor_runs import RunWarning
 from fedcore.statistics.series import Series
@@ -156,6 +157,11 @@ class LocalExperiment:
         """The runs of this part that have started."""
         known = (self.folder.run(key).read() for key in self._mine)
         return [run for run in known if run is not None]
+
+    @property
+    def trials(self) -> list[TriedSettings]:
+        """The trials of a study that was run to its end, in order."""
+        return list(map(TriedSettings, self._study.search.proposed, self._study.values))
 
     def rates(self, since: datetime) -> list[tuple[str, float]]:
         """Return the kind of work of each run that has succeeded `since`, and its work per second."""

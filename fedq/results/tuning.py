@@ -1,0 +1,70 @@
+"""Tuned arms in words, and their table: what was tried beside what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fedcore.ranges import Choice
+from fedq.results.presentation import ComparisonTable, comparison_cells, counted
+
+if TYPE_CHECKING:
+    from fedcore.ranges import AnyRange
+    from fedcore.spec.tuning import Space, TunedArm, TunedField, Tuning
+    from fedq.schemas import ArmResults
+
+NOTHING = "nothing to tune"
+
+
+def budget_text(tuning: Tuning) -> str:
+    """Say which budget each arm had."""
+    rounds = "the rounds of the arm" if tuning.rounds is None else counted(tuning.rounds, "round")
+    seeds = ", ".join(map(str, tuning.seeds))
+    return (
+        f"Each arm was tuned by {tuning.metric} with {counted(tuning.trials, 'trial')} of {rounds} on"
+        f" {'seed' if len(tuning.seeds) == 1 else 'seeds'} {seeds}, and with as many again where its best"
+        " trial was at an end."
+    )
+
+
+def tuned_text(arm: TunedArm) -> str:
+    """Say in a line what was tuned of an arm."""
+    return f"{arm.name}: {_fields(arm)}" + (f" ({counted(arm.trials, 'trial')})" if arm.trials else "")
+
+
+def tuned_cells(results: ArmResults, arms: Sequence[TunedArm]) -> ComparisonTable:
+    """The comparison of arms, with what was tuned of each: value, range and number of trials."""
+    table = comparison_cells(results)
+    columns = [*table.columns[:1], "tuned", "trials", *table.columns[1:]]
+    rows = [
+        [row[0], _fields(arm), str(arm.trials), *row[1:]] for row, arm in zip(table.rows, arms, strict=True)
+    ]
+    return ComparisonTable(columns, rows, table.title)
+
+
+def space_text(space: Space) -> str:
+    """Say what an arm tunes, over which ranges."""
+    told = (f"{path.rpartition('.')[2]} of {_range(given)}" for path, given in space.items())
+    return "; ".join(told) or NOTHING
+
+
+def _fields(arm: TunedArm) -> str:
+    return "; ".join(_field(path, field) for path, field in arm.fields.items()) or NOTHING
+
+
+def _field(path: str, field: TunedField) -> str:
+    leaf = path.rpartition(".")[2]
+    said = f"{leaf}={_value(field.value)} of {_range(field.range)}"
+    if field.widened is not None:
+        said += f", widened to {_range(field.widened)}"
+    return said + (f", at its {field.at_end} end" if field.at_end else "")
+
+
+def _range(given: AnyRange) -> str:
+    if isinstance(given, Choice):
+        return " | ".join(map(_value, given.values))
+    return f"{_value(given.low)} to {_value(given.high)}"
+
+
+def _value(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
