@@ -1,35 +1,46 @@
 """Methods of all families beside FedAvg, on the same data with paired seeds: the tables of
 docs/which-method.md.
 
-python -m bench which-method [--conditions labels,time] [--seeds 5] [--write docs/which-method.md]
+python -m bench which-method --output runs [--conditions labels,time] [--write docs/which-method.md]
 
-A new method is an entry of `CONDITIONS`. Where an entry lists several parameters, that with the best
-figure on seed 100 is taken, which is not among the seeds that are compared.
+A new method is an entry of `CONDITIONS`. All methods of a condition are tuned with the same budget, their
+step size and what else they have ranges for, and compared on other seeds (`fedq.tune`).
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import accumulate
 from math import inf, isfinite
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-import torch
-
 from bench import report
 from bench.options import among, command
-from fedcore import ExperimentSpec, RoundReport, run
+from fedcore import ExperimentSpec, RoundReport
 from fedcore.presets import override
+from fedcore.spec.tuning import Tuning
 from fedcore.statistics.best_set import ComparisonScale, find_best_arms
+from fedq.local.folder import ExperimentFolder, RunKey
+from fedq.local.tuning import FINAL, Tuned, tune
+from fedq.results.tuning import fields_text
 
 Document = dict[str, Any]
-Arms = Mapping[str, Sequence[Document]]
-"""Changes of the specification by the arm's name: one, or several of which one is chosen."""
 
-CLIENTS, TUNING_SEED = 20, 100
+
+@dataclass(frozen=True)
+class Method:
+    """An arm, by dotted path, with the ranges of what it tunes besides what all tune and what its algorithm
+    brings.
+    """
+
+    settings: Document
+    ranges: Document = field(default_factory=dict)
+
+
+Arms = Mapping[str, Method]
+
+CLIENTS, TUNING_SEEDS = 20, (100, 101)
 TAIL = 0.25
 """Share of the rounds, the last ones, over which a figure is the mean."""
 SPEC: Document = {
@@ -43,34 +54,49 @@ SPEC: Document = {
     "local": {"lr": 0.1, "epochs": 2, "batch_size": 10},
     "participation": {"kind": "uniform", "clients_per_round": 5},
     "rounds": 40,
-    "evaluation": {"measures": ["test_accuracy"]},
+    "evaluation": {"measures": ["test_accuracy"], "validation": {"share": 0.2}},
 }
 FULL = {"participation": {"kind": "full"}}
 
 
-def algorithm(kind: str, **fields: Any) -> Document:
-    """An arm with another algorithm."""
-    return {"algorithm": {"kind": kind, **fields}}
+def real(low: float, high: float) -> Document:
+    """A range of real numbers, searched in the logarithm."""
+    return {"kind": "float", "low": low, "high": high, "log": True}
 
 
-def aggregator(kind: str, **fields: Any) -> Document:
+def whole(low: int, high: int) -> Document:
+    """A range of whole numbers."""
+    return {"kind": "int", "low": low, "high": high}
+
+
+STEP_SIZE = {"local.lr": real(0.01, 1.0)}
+"""What all methods tune."""
+
+
+def algorithm(kind: str, ranges: Document | None = None, **fields: Any) -> Method:
+    """An arm with another algorithm, which tunes what it does not set."""
+    return Method({"algorithm": {"kind": kind, **fields}}, ranges or {})
+
+
+def aggregator(kind: str, ranges: Document | None = None, **fields: Any) -> Method:
     """An arm with another aggregation."""
-    return {"aggregator": {"kind": kind, **fields}}
+    return Method({"aggregator": {"kind": kind, **fields}}, ranges or {})
 
 
-def selection(kind: str, **fields: Any) -> Document:
+def selection(kind: str, ranges: Document | None = None, **fields: Any) -> Method:
     """An arm with another selection of five clients in each round."""
-    return {"participation": {"kind": kind, "clients_per_round": 5, **fields}}
+    return Method({"participation": {"kind": kind, "clients_per_round": 5, **fields}}, ranges or {})
 
 
-def uplink(kind: str, **fields: Any) -> Document:
+def uplink(kind: str, ranges: Document | None = None, **fields: Any) -> Method:
     """An arm whose clients compress what they send."""
-    return {"compression": {"uplink": {"kind": kind, **fields}}}
+    return Method({"compression.uplink": {"kind": kind, **fields}}, ranges or {})
 
 
-def privacy(kind: str, **fields: Any) -> Document:
-    """An arm with differential privacy."""
-    return {"privacy": {"kind": kind, "delta": 0.001, **fields}}
+def privacy(kind: str, **fields: Any) -> Method:
+    """An arm with differential privacy, whose bound is tuned unless it is set."""
+    ranges = {} if "clip_norm" in fields else {"privacy.clip_norm": real(0.1, 3.0)}
+    return Method({"privacy": {"kind": kind, "delta": 0.001, "clip_norm": 1.0, **fields}}, ranges)
 
 
 def labels(alpha: float) -> Document:
@@ -83,9 +109,10 @@ def attack(kind: str, **fields: Any) -> Document:
     return {**FULL, **labels(1.0), "systems": {"attack": {"kind": kind, "share": 0.2, **fields}}}
 
 
-def asynchronous(kind: str, steps: int, **fields: Any) -> Document:
+def asynchronous(kind: str, steps: int, ranges: Document | None = None, **fields: Any) -> Method:
     """An arm with five clients in training at any time, and as many arrivals as FedAvg has."""
-    return {**FULL, "asynchrony": {"kind": kind, "concurrency": 5, **fields}, "rounds": steps}
+    block = {"kind": kind, "concurrency": 5, **fields}
+    return Method({**FULL, "asynchrony": block, "rounds": steps}, ranges or {})
 
 
 @dataclass(frozen=True)
@@ -96,6 +123,7 @@ class Condition:
     changes: Document
     arms: Arms
     metric: str = "test_accuracy"
+    tuned_by: str = "validation_accuracy"
     costs: tuple[str, ...] = ("rounds", "MB")
     """The cost of reaching FedAvg's accuracy: columns of COSTS."""
     others: Mapping[str, str] = field(default_factory=dict)
@@ -103,28 +131,29 @@ class Condition:
 
 
 GLOBAL: Arms = {
-    "FedProx": [algorithm("fedprox", mu=mu) for mu in (0.01, 0.1, 1.0)],
-    "FedNova": [algorithm("fednova")],
-    "SCAFFOLD": [algorithm("scaffold")],
-    "FedDyn": [algorithm("feddyn", alpha=alpha) for alpha in (0.01, 0.1)],
-    "FedLin": [algorithm("fedlin")],
-    "FedAvgM": [algorithm("fedavgm", beta=beta) for beta in (0.5, 0.9)],
-    "FedAdam": [algorithm("fedadam", server_lr=lr) for lr in (0.01, 0.03)],
-    "FedYogi": [algorithm("fedyogi", server_lr=lr) for lr in (0.01, 0.03)],
-    "FedExP": [algorithm("fedexp")],
-    "FedSAM": [algorithm("fedsam", rho=rho) for rho in (0.05, 0.2)],
-    "MimeLite": [algorithm("mimelite")],
-    "FedAWARE": [algorithm("fedaware")],
+    "FedProx": algorithm("fedprox"),
+    "FedNova": algorithm("fednova"),
+    "SCAFFOLD": algorithm("scaffold"),
+    "FedDyn": algorithm("feddyn"),
+    "FedLin": algorithm("fedlin"),
+    "FedAvgM": algorithm("fedavgm"),
+    "FedAdam": algorithm("fedadam"),
+    "FedYogi": algorithm("fedyogi"),
+    "FedExP": algorithm("fedexp"),
+    "FedSAM": algorithm("fedsam"),
+    "MimeLite": algorithm("mimelite"),
+    "FedAWARE": algorithm("fedaware"),
 }
+RADIUS = {"aggregator.radius": real(0.1, 3.0)}
 DEFENCES: Arms = {
-    "median": [aggregator("median")],
-    "median of buckets": [aggregator("median", bucket_size=2)],
-    "trimmed mean": [aggregator("trimmed_mean", trimmed=0.2)],
-    "Multi-Krum": [aggregator("krum", malicious=0.2, selected=10)],
-    "Bulyan": [aggregator("bulyan", malicious=0.2)],
-    "geometric median": [aggregator("geometric_median", iterations=10)],
-    "centred clipping": [aggregator("centred_clipping", radius=radius) for radius in (0.3, 1.0)],
-    "norm bounding": [aggregator("norm_bounding", radius=radius) for radius in (0.3, 1.0)],
+    "median": aggregator("median"),
+    "median of buckets": aggregator("median", bucket_size=2),
+    "trimmed mean": aggregator("trimmed_mean", trimmed=0.2),
+    "Multi-Krum": aggregator("krum", malicious=0.2, selected=10),
+    "Bulyan": aggregator("bulyan", malicious=0.2),
+    "geometric median": aggregator("geometric_median", iterations=10),
+    "centred clipping": aggregator("centred_clipping", RADIUS, radius=1.0),
+    "norm bounding": aggregator("norm_bounding", RADIUS, radius=1.0),
 }
 PERSONAL = {"personal_accuracy_worst_decile": "worst tenth, %"}
 CONDITIONS: Mapping[str, Condition] = {
@@ -143,12 +172,14 @@ CONDITIONS: Mapping[str, Condition] = {
             "systems": {"devices": {"steps_per_second": {"kind": "log_normal", "median": 20, "sigma": 1}}},
         },
         {
-            "FedBuff": [asynchronous("fedbuff", 100, buffer=2)],
-            "FedAsync": [asynchronous("fedasync", 200, alpha=alpha) for alpha in (0.2, 0.6)],
-            "deadline, late clients dropped": [{"systems": {"deadline": {"seconds": 1, "policy": "drop"}}}],
-            "deadline, partial work": [{"systems": {"deadline": {"seconds": 1, "policy": "accept_partial"}}}],
-            "Oort with speed": [selection("oort", preferred_seconds=1)],
-            "FedCS": [selection("fedcs", deadline_seconds=2)],
+            "FedBuff": asynchronous("fedbuff", 100, buffer=2),
+            "FedAsync": asynchronous("fedasync", 200, {"asynchrony.alpha": real(0.1, 1.0)}),
+            "deadline, late clients dropped": Method({"systems.deadline": {"seconds": 1, "policy": "drop"}}),
+            "deadline, partial work": Method(
+                {"systems.deadline": {"seconds": 1, "policy": "accept_partial"}}
+            ),
+            "Oort with speed": selection("oort", preferred_seconds=1),
+            "FedCS": selection("fedcs", deadline_seconds=2),
         },
         costs=("rounds", "seconds"),
         others={"simulated_seconds": "all rounds, seconds"},
@@ -157,26 +188,30 @@ CONDITIONS: Mapping[str, Condition] = {
         "Which 5 of 20 clients take part, labels differ strongly",
         {},
         {
-            "by share": [selection("by_share")],
-            "power-of-choice": [selection("power_of_choice", candidates=count) for count in (8, 15)],
-            "importance": [selection("importance")],
-            "Oort": [selection("oort")],
-            "DivFL": [selection("divfl")],
+            "by share": selection("by_share"),
+            "power-of-choice": selection(
+                "power_of_choice", {"participation.candidates": whole(6, 18)}, candidates=8
+            ),
+            "importance": selection("importance"),
+            "Oort": selection("oort"),
+            "DivFL": selection("divfl"),
         },
     ),
     "compression": Condition(
         "Messages of the clients are compressed, labels differ moderately",
         labels(1.0),
         {
-            "top-k, 10 %": [uplink("top_k", ratio=0.1)],
-            "top-k, 1 %": [uplink("top_k", ratio=0.01)],
-            "top-k, 10 %, EF21": [uplink("top_k", ratio=0.1, feedback="ef21")],
-            "random 10 %": [
-                uplink("rand_k", ratio=0.1, error_feedback=feedback) for feedback in (True, False)
-            ],
-            "QSGD, 7 levels": [uplink("qsgd", levels=7)],
-            "natural": [uplink("natural")],
-            "signs": [uplink("sign")],
+            "top-k, 10 %": uplink("top_k", ratio=0.1),
+            "top-k, 1 %": uplink("top_k", ratio=0.01),
+            "top-k, 10 %, EF21": uplink("top_k", ratio=0.1, feedback="ef21"),
+            "random 10 %": uplink(
+                "rand_k",
+                {"compression.uplink.error_feedback": {"kind": "choice", "values": [True, False]}},
+                ratio=0.1,
+            ),
+            "QSGD, 7 levels": uplink("qsgd", levels=7),
+            "natural": uplink("natural"),
+            "signs": uplink("sign"),
         },
         costs=("rounds", "MB up"),
     ),
@@ -205,20 +240,18 @@ CONDITIONS: Mapping[str, Condition] = {
             "participation": {"kind": "bernoulli", "probability": 0.2, "weighting": "uniform"},
         },
         {
-            "clipping without noise": [privacy("client_level", clip_norm=0.5, noise_multiplier=0.0)],
+            "clipping without noise": privacy("client_level", clip_norm=0.5, noise_multiplier=0.0),
             **{
-                f"client level, epsilon {epsilon}": [
-                    privacy("client_level", clip_norm=norm, target_epsilon=epsilon) for norm in (0.3, 1.0)
-                ]
+                f"client level, epsilon {epsilon}": privacy("client_level", target_epsilon=epsilon)
                 for epsilon in (20, 8, 2)
             },
-            "DP-FTRL, epsilon 20": [
+            "DP-FTRL, epsilon 20": Method(
                 {
-                    **privacy("dp_ftrl", clip_norm=norm, target_epsilon=20),
+                    **privacy("dp_ftrl", target_epsilon=20).settings,
                     "participation": {"kind": "cyclic", "clients_per_round": 30, "weighting": "uniform"},
-                }
-                for norm in (0.3, 1.0)
-            ],
+                },
+                privacy("dp_ftrl").ranges,
+            ),
         },
         costs=("rounds",),
         others={"epsilon": "epsilon"},
@@ -232,22 +265,24 @@ CONDITIONS: Mapping[str, Condition] = {
                 "measures": ["personal_accuracy", "personal_accuracy_worst_decile"],
                 "every": 5,
                 "population_every": 5,
+                "validation": None,
             },
         },
         {
-            "FedAvg, fine-tuned": [{"evaluation": {"fine_tuning": {"steps": 10}}}],
-            "FedPer": [algorithm("fedper", head=1)],
-            "LG-FedAvg": [algorithm("lg_fedavg", global_layers=1)],
-            "FedRep": [algorithm("fedrep", head=1, body_steps=steps) for steps in (6, 10)],
-            "Ditto": [algorithm("ditto", lam=lam) for lam in (0.1, 1.0)],
-            "APFL": [algorithm("apfl", alpha=alpha) for alpha in (0.25, 0.5)],
-            "Per-FedAvg": [algorithm("per_fedavg", alpha=alpha) for alpha in (0.05, 0.2)],
-            "pFedMe": [algorithm("pfedme", lam=2.0, inner_lr=0.05)],
-            "q-FedAvg (fair)": [algorithm("qfedavg", q=1.0, smoothness=each) for each in (1.0, 5.0)],
-            "AFL (fair)": [algorithm("afl", mixture_lr=0.01)],
-            "alone (Ditto, lambda 0)": [algorithm("ditto", lam=0.0)],
+            "FedAvg, fine-tuned": Method({"evaluation.fine_tuning": {"steps": 10}}),
+            "FedPer": algorithm("fedper", head=1),
+            "LG-FedAvg": algorithm("lg_fedavg", global_layers=1),
+            "FedRep": algorithm("fedrep", {"algorithm.body_steps": whole(1, 10)}, head=1),
+            "Ditto": algorithm("ditto"),
+            "APFL": algorithm("apfl"),
+            "Per-FedAvg": algorithm("per_fedavg"),
+            "pFedMe": algorithm("pfedme"),
+            "q-FedAvg (fair)": algorithm("qfedavg"),
+            "AFL (fair)": algorithm("afl"),
+            "alone (Ditto, lambda 0)": algorithm("ditto", lam=0.0),
         },
         metric="personal_accuracy",
+        tuned_by="personal_accuracy",
         costs=("rounds",),
         others=PERSONAL,
     ),
@@ -267,31 +302,58 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--conditions", type=among(CONDITIONS), default=list(CONDITIONS), help="labels,time,..."
     )
-    parser.add_argument("--seeds", type=int, default=5, help="paired seeds")
+    parser.add_argument("--seeds", type=int, default=10, help="paired seeds of the comparison")
+    parser.add_argument("--trials", type=int, default=10, help="trials of each method")
+    parser.add_argument(
+        "--output", type=Path, required=True, help="folder of all runs, where the same command continues"
+    )
     parser.add_argument("--write", type=Path, help="put the tables into this page, between their markers")
     options = parser.parse_args(arguments)
-    torch.set_num_threads(1)
     texts = []
     for name in options.conditions:
-        texts.append(_section(CONDITIONS[name], range(options.seeds)))
+        spec = specification(CONDITIONS[name], range(options.seeds))
+        wanted = tuning(CONDITIONS[name], options.trials)
+        tuned = tune(spec, wanted, options.output / name)
+        folder = ExperimentFolder(options.output / name / FINAL)
+        texts.append(_section(CONDITIONS[name], tuned, folder))
         print(texts[-1], flush=True)
     if options.write is not None:
         report.put(options.write, "which-method", "\n\n".join(texts))
 
 
-def _section(condition: Condition, seeds: Sequence[int]) -> str:
-    """The table of a condition."""
-    arms: dict[str, Document] = {"FedAvg": {}} | {
-        name: _chosen(condition, each) for name, each in condition.arms.items()
-    }
-    runs = {name: [_played(condition, arm, seed) for seed in seeds] for name, arm in arms.items()}
+def specification(condition: Condition, seeds: Sequence[int]) -> ExperimentSpec:
+    """The experiment of a condition: FedAvg and its arms."""
+    arms = [{"name": "FedAvg"}] + [{"name": name, **one.settings} for name, one in condition.arms.items()]
+    changes = {"name": condition.title, "seeds": list(seeds), "sweep": {"arms": arms}}
+    return ExperimentSpec.model_validate(override(SPEC, condition.changes) | changes)
+
+
+def tuning(condition: Condition, trials: int) -> Tuning:
+    """How the arms of a condition are tuned."""
+    ranges = {name: one.ranges for name, one in condition.arms.items() if one.ranges}
+    return Tuning.model_validate(
+        {
+            "metric": condition.tuned_by,
+            "trials": trials,
+            "seeds": TUNING_SEEDS,
+            "common": STEP_SIZE,
+            "ranges": ranges,
+        }
+    )
+
+
+def _section(condition: Condition, tuned: Tuned, folder: ExperimentFolder) -> str:
+    """The table of a condition, from the runs of its comparison."""
+    seeds = folder.spec.seeds
+    runs = [
+        [folder.run(RunKey(place, seed)).reports() for seed in seeds] for place, _ in enumerate(tuned.arms)
+    ]
     figures = [
-        {seed: _tail(rows, condition.metric) for seed, rows in zip(seeds, each, strict=True)}
-        for each in runs.values()
+        {seed: _tail(rows, condition.metric) for seed, rows in zip(seeds, each, strict=True)} for each in runs
     ]
     beside = find_best_arms(figures, higher_is_better=True, scale=ComparisonScale.LOGIT, control=0).control
     rows = []
-    for (name, each), values, comparison in zip(runs.items(), figures, beside, strict=True):
+    for arm, each, values, comparison in zip(tuned.arms, runs, figures, beside, strict=True):
         costs = [
             median(
                 _cost(played, condition.metric, figures[0][seed], column)
@@ -301,7 +363,8 @@ def _section(condition: Condition, seeds: Sequence[int]) -> str:
         ]
         rows.append(
             [
-                name + _parameters(condition.arms.get(name, ()), arms[name]),
+                arm.name,
+                fields_text(arm),
                 f"{100 * fmean(values.values()):.1f}",
                 report.difference(comparison, "+.1f", 100),
                 *(f"{cost:.3g}" if isfinite(cost) else "not reached" for cost in costs),
@@ -310,33 +373,14 @@ def _section(condition: Condition, seeds: Sequence[int]) -> str:
         )
     headings = [
         "method",
+        "tuned",
         "accuracy, %",
         "difference from FedAvg",
         *condition.costs,
         *condition.others.values(),
     ]
-    return f"### {condition.title}\n\n{report.table(headings, rows)}"
-
-
-def _chosen(condition: Condition, candidates: Sequence[Document]) -> Document:
-    """The candidate with the best figure on TUNING_SEED."""
-    if len(candidates) == 1:
-        return candidates[0]
-    return max(candidates, key=lambda arm: _tail(_played(condition, arm, TUNING_SEED), condition.metric))
-
-
-def _played(condition: Condition, arm: Document, seed: int) -> Sequence[RoundReport]:
-    """The rounds of an arm with one seed, which is that of the data, too."""
-    changed = override(
-        override(override(SPEC, condition.changes), arm), {"problem": {"partition": {"seed": seed}}}
-    )
-    return _rounds(json.dumps(changed | {"seeds": [seed]}))
-
-
-@cache
-def _rounds(document: str) -> Sequence[RoundReport]:
-    """The rounds of a run."""
-    return list(run(ExperimentSpec.model_validate_json(document)))
+    said = f"\n\n{tuned.selection}" if tuned.selection else ""
+    return f"### {condition.title}\n\n{report.table(headings, rows)}{said}"
 
 
 def _tail(rows: Sequence[RoundReport], metric: str) -> float:
@@ -364,19 +408,3 @@ def _other(runs: Sequence[Sequence[RoundReport]], metric: str) -> str:
     if not known:
         return ""
     return f"{100 * fmean(known):.1f}" if "accuracy" in metric else f"{fmean(known):.3g}"
-
-
-def _parameters(candidates: Sequence[Document], chosen: Document) -> str:
-    """The values chosen, where there was a choice: the fields in which the candidates differ."""
-    flat = [_flattened(each) for each in candidates]
-    varied = {path for path in flat[0] for each in flat if each.get(path) != flat[0][path]} if flat else set()
-    parts = [f"{path.rpartition('.')[2]} {_flattened(chosen)[path]}" for path in sorted(varied)]
-    return f", {', '.join(parts)}" if parts else ""
-
-
-def _flattened(document: Document, above: str = "") -> dict[str, Any]:
-    """The fields of a document by dotted path."""
-    found: dict[str, Any] = {}
-    for name, value in document.items():
-        found |= _flattened(value, f"{above}{name}.") if isinstance(value, dict) else {above + name: value}
-    return found

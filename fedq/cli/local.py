@@ -48,6 +48,12 @@ TuningFile = Annotated[
     Path | None,
     typer.Option("--tuning", metavar="FILE", help="File in JSON or YAML that says how arms are tuned."),
 ]
+TuningOutput = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", metavar="DIR", help="Folder of all runs; the same command continues there."
+    ),
+]
 OnlyPlan = Annotated[
     bool, typer.Option("--plan", help="Print the work of tuning and comparison; run nothing.")
 ]
@@ -80,9 +86,9 @@ def run(
 
 
 def tune(
-    output: Output,
     spec: SpecificationFile = None,
     tuning: TuningFile = None,
+    output: TuningOutput = None,
     assignments: Assignments = None,
     processes: Processes = None,
     code: Code = None,
@@ -95,22 +101,24 @@ def tune(
     If it is interrupted or killed, the same command continues it. Without SPEC, it prints the results in
     the folder again. `fedq import DIR/final` loads them into a service.
     """
-    if spec is None:
+    if output is None and not plan:
+        raise typer.BadParameter("name a folder, or give --plan", param_hint="--output")
+    if spec is None and output is not None:
         with _ending():
             show(local_tuning.read_tuned(output), tuned, as_json=as_json)
         return
-    if tuning is None:
-        raise typer.BadParameter("give the file that says how arms are tuned", param_hint="--tuning")
-    experiment_spec = checked_specification(spec, None, overrides(assignments or []), code).with_estimates()
-    checked, studies = checked_studies(experiment_spec, tuning)
-    if plan:
-        show(tunings.plan_tuning(experiment_spec, checked, studies), tuning_plan, as_json=as_json)
+    if spec is None or tuning is None:
+        raise typer.BadParameter(
+            "give SPEC, and the file that says how its arms are tuned", param_hint="--tuning"
+        )
+    wanted = checked_specification(spec, None, overrides(assignments or []), code).with_estimates()
+    checked, studies = checked_studies(wanted, spec, tuning)
+    if output is None or plan:
+        show(tunings.plan_tuning(wanted, checked, studies), tuning_plan, as_json=as_json)
         return
     with _ending():
         with _bars(as_json=as_json) as tell:
-            found = local_tuning.tune(
-                experiment_spec, checked, output, processes=processes, code=code, tell=tell
-            )
+            found = local_tuning.tune(wanted, checked, output, processes=processes, code=code, tell=tell)
         show(found, tuned, as_json=as_json)
         _conclude(local_tuning.final_runs(output))
 

@@ -146,11 +146,11 @@ def _read(file: Path) -> tuple[str, dict[str, Any]]:
     return text, document
 
 
-def checked_studies(spec: ExperimentSpec, file: Path) -> tuple[Tuning, list[ArmStudy]]:
-    """Read and validate a tuning of the arms of `spec`: the tuning, and the studies of the arms; prints its
-    errors, and ends the command with them.
+def checked_studies(spec: ExperimentSpec, source: Path, file: Path) -> tuple[Tuning, list[ArmStudy]]:
+    """Read and validate a tuning of the arms of `spec`, which the file `source` has: the tuning, and the
+    studies of the arms; prints its errors, and ends the command with them.
     """
-    with _telling("SPEC", ""):
+    with _telling(str(source), ""):
         tunings.check_arms(spec)
     text, document = _read(file)
     tuning = _validate(str(file), document, text, tunings.Tuning)

@@ -29,7 +29,7 @@ def budget_text(tuning: Tuning) -> str:
 
 def tuned_text(arm: TunedArm) -> str:
     """Say in a line what was tuned of an arm."""
-    return f"{arm.name}: {_fields(arm)}" + (f" ({counted(arm.trials, 'trial')})" if arm.trials else "")
+    return f"{arm.name}: {fields_text(arm)}" + (f" ({counted(arm.trials, 'trial')})" if arm.trials else "")
 
 
 def tuned_cells(results: ArmResults, arms: Sequence[TunedArm]) -> ComparisonTable:
@@ -37,7 +37,8 @@ def tuned_cells(results: ArmResults, arms: Sequence[TunedArm]) -> ComparisonTabl
     table = comparison_cells(results)
     columns = [*table.columns[:1], "tuned", "trials", *table.columns[1:]]
     rows = [
-        [row[0], _fields(arm), str(arm.trials), *row[1:]] for row, arm in zip(table.rows, arms, strict=True)
+        [row[0], fields_text(arm), str(arm.trials), *row[1:]]
+        for row, arm in zip(table.rows, arms, strict=True)
     ]
     return ComparisonTable(columns, rows, table.title)
 
@@ -48,7 +49,8 @@ def space_text(space: Space) -> str:
     return "; ".join(told) or NOTHING
 
 
-def _fields(arm: TunedArm) -> str:
+def fields_text(arm: TunedArm) -> str:
+    """Say what was tuned: values, ranges and ends."""
     return "; ".join(_field(path, field) for path, field in arm.fields.items()) or NOTHING
 
 

@@ -183,3 +183,60 @@ def test_explain_of_a_faulty_specification_says_where(
     code, out, told = _call(capsys, "explain", _file(tmp_path, FAULTY))
     assert (code, out) == (2, "")
     assert ":6:3: /local/lr: Input should be greater than 0, not -1" in told
+
+
+TUNING = """\
+metric: train_loss
+trials: 5
+rounds: 10
+seeds: [100, 101]
+common:
+  local.lr: {kind: float, low: 0.01, high: 1, log: true}
+"""
+
+
+def test_the_plan_of_a_tuning_counts_its_work(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    tuning = tmp_path / "tune.yaml"
+    tuning.write_text(TUNING)
+    spec = _file(tmp_path, MNIST.replace(", mu: 0.1", ""))
+    code, out, _ = _call(capsys, "tune", spec, "--tuning", str(tuning), "--plan", "--json")
+    assert code == 0
+    planned = json.loads(out)
+    assert [(arm["trials"], arm["runs"], arm["rounds"]) for arm in planned["arms"]] == [(5, 10, 100)] * 2
+    assert list(planned["arms"][1]["space"]) == ["local.lr", "algorithm.mu"]
+    assert (planned["rounds"], planned["final_runs"], planned["final_rounds"]) == (200, 4, 80)
+    _, out, _ = _call(capsys, "tune", spec, "--tuning", str(tuning), "--plan")
+    assert "mnist: 200 rounds to tune, at most 400 rounds if all ranges are widened" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (TUNING.replace("[100, 101]", "[0, 101]"), "tune.yaml:4:1: /seeds: 0 also among the seeds"),
+        (TUNING.replace("trials: 5", "trials: 2"), "tune.yaml:2:1: /trials: "),
+        (TUNING.replace("local.lr", "local.rate"), "tune.yaml:6:3: /common/local.rate: for the arm fedavg"),
+        (TUNING + "round: 3\n", "tune.yaml:7:1: /round: unknown field"),
+    ],
+)
+def test_errors_of_a_tuning_have_their_lines(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, told: str
+) -> None:
+    tuning = tmp_path / "tune.yaml"
+    tuning.write_text(text)
+    code, _, err = _call(capsys, "tune", _file(tmp_path, MNIST), "--tuning", str(tuning), "--plan")
+    assert code == 2
+    assert told in err
+
+
+def test_a_tuning_needs_arms_and_a_folder_or_a_plan(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    tuning = tmp_path / "tune.yaml"
+    tuning.write_text(TUNING)
+    spec = _file(tmp_path, MNIST.partition("sweep:")[0])
+    code, _, err = _call(capsys, "tune", spec, "--tuning", str(tuning), "--plan")
+    assert code == 2
+    assert "spec.yaml: /sweep: give two or more arms" in err
+    code, _, err = _call(capsys, "tune", spec, "--tuning", str(tuning))
+    assert code == 2
+    assert "--output" in err
