@@ -45,8 +45,8 @@ def tuned_cells(results: ArmResults, arms: Sequence[TunedArm]) -> ComparisonTabl
 
 def space_text(space: Space) -> str:
     """Say what an arm tunes, over which ranges."""
-    told = (f"{path.rpartition('.')[2]} of {_range(given)}" for path, given in space.items())
-    return "; ".join(told) or NOTHING
+    ranges = (f"{path.rpartition('.')[2]} of {_range(given)}" for path, given in space.items())
+    return "; ".join(ranges) or NOTHING
 
 
 def fields_text(arm: TunedArm) -> str:
