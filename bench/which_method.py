@@ -70,7 +70,7 @@ def whole(low: int, high: int) -> Document:
 
 
 STEP_SIZE = {"local.lr": real(0.01, 1.0)}
-"""What all methods tune."""
+"""Ranges that all methods tune."""
 
 
 def algorithm(kind: str, ranges: Document | None = None, **fields: Any) -> Method:

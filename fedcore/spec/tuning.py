@@ -71,7 +71,7 @@ class Tuning(Judged):
     """
 
     def space_of(self, arm: Arm) -> Space:
-        """What an arm tunes; nothing if it has no parameters and nothing is `common`."""
+        """Ranges that an arm tunes; none if it has no parameters and nothing is `common`."""
         own = self.ranges.get(arm.name, {})
         brought = {f"algorithm.{field}": given for field, given in arm.spec.algorithm.ranges.items()}
         whole = arm.settings.get("algorithm")

@@ -110,7 +110,7 @@ def tune(
 
 
 def read_tuned(output: Path) -> TunedResults:
-    """What is in a folder of `tune` whose arms are tuned; raises FolderError."""
+    """Tuned arms and their results in a folder of `tune`; raises FolderError."""
     try:
         tuned = Tuned.model_validate_json((output / TUNED).read_bytes())
     except (OSError, ValueError) as error:

@@ -15,6 +15,7 @@ from fedq.client import transport
 
 LOCAL = {
     "run",
+    "tune",
     "slurm run",
     "workers start",
     "explain",
