@@ -28,7 +28,7 @@ LEAST_TRIALS = 3
 HALVINGS = 10
 """An end of a range moves by at least its width / 2^HALVINGS."""
 MAX_DESCRIPTION = 10_000
-NUMBERS = FloatRange | IntRange
+Numbers = FloatRange | IntRange
 End = Literal["low", "high"]
 Space = Mapping[str, AnyRange]
 """Ranges by dotted path."""
@@ -319,7 +319,7 @@ def _best(tried: Sequence[TriedSettings], tuning: Tuning, arm: Arm) -> TriedSett
     return (max if tuning.maximise else min)(known, key=lambda trial: trial.value)
 
 
-def _end(given: AnyRange, value: Scalar, tried: Sequence[Scalar]) -> End | None:
+def _end(given: AnyRange, value: Any, tried: Sequence[Any]) -> End | None:
     """The end of the numbers that were tried at which `value` is; None for choices, and within."""
     if isinstance(given, Choice) or min(tried) == max(tried):
         return None
@@ -328,7 +328,7 @@ def _end(given: AnyRange, value: Scalar, tried: Sequence[Scalar]) -> End | None:
 
 def _widened(
     study: ExperimentSpec, space: Space, tried: Sequence[TriedSettings], best: TriedSettings
-) -> Iterator[tuple[str, NUMBERS]]:
+) -> Iterator[tuple[str, Numbers]]:
     """The ranges with an end at which the best trial is, widened there as far as the field allows."""
     document = base_document(study)
 
@@ -349,7 +349,7 @@ def _widened(
             yield path, found
 
 
-def list_wider(given: NUMBERS, end: End) -> Iterator[NUMBERS]:
+def list_wider(given: Numbers, end: End) -> Iterator[Numbers]:
     """The range with an end moved outwards by its width, by half of it, a quarter and so on; with `log`,
     by these powers of its ratio.
     """
@@ -368,7 +368,7 @@ def list_wider(given: NUMBERS, end: End) -> Iterator[NUMBERS]:
             yield given.model_copy(update={end: moved})
 
 
-def _beyond(given: AnyRange, widened: NUMBERS, best: Any) -> NUMBERS:
+def _beyond(given: AnyRange, widened: Numbers, best: Any) -> Numbers:
     """The part of a widened range from the best value outwards."""
     moved_low = widened.low != given.ends[0]
     return widened.model_copy(update={"high" if moved_low else "low": best})

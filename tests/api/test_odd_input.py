@@ -14,7 +14,7 @@ import typer
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as examples
 
-from fedcore import presets
+from fedcore import ExperimentSpec, presets
 from fedq.cli.planning import _validate
 from tests.builders.experiments import submit_over_http
 from tests.builders.specifications import DIGITS, QUADRATIC, SYNTHETIC, TINY, Document
@@ -108,7 +108,7 @@ def test_a_mutated_specification_is_checked_and_never_breaks_the_check(document:
     """`fedq plan` checks so; each error points somewhere, or says what is wrong with the whole."""
     with redirect_stderr(StringIO()) as told:
         try:
-            _validate("spec.yaml", document, "")
+            _validate("spec.yaml", document, "", ExperimentSpec)
             is_valid = True
         except typer.Exit:
             is_valid = False
