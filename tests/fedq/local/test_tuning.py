@@ -22,7 +22,7 @@ SPEC = merged(
     {
         "rounds": 2,
         "seeds": [0, 1, 2],
-        "sweep": {"arms": [{"name": "plain"}, {"name": "near", "algorithm": {"kind": "fedprox"}}]},
+        "sweep": {"arms": [{"name": "plain"}, {"name": "near", "algorithm": {"kind": "fedprox", "mu": 1.0}}]},
     },
 )
 TUNING = {
@@ -30,7 +30,7 @@ TUNING = {
     "trials": 3,
     "seeds": [100, 101],
     "sampler": "random",
-    "common": {"local.lr": {"kind": "float", "low": 0.001, "high": 0.03, "log": True}},
+    "ranges": {"plain": {"local.lr": {"kind": "float", "low": 0.001, "high": 0.03, "log": True}}},
 }
 
 
@@ -89,6 +89,7 @@ def test_after_an_interruption_it_ends_with_the_same_final_experiment(
             means[settings_of_trial["local.lr"]] = sum(value or 0.0 for value in values) / 2
     assert other.arms[0].fields["local.lr"].value == min(means, key=lambda lr: means[lr])
     assert other.arms[0].trials == len(means) == 6
+    assert other.arms[1].fields == {}
     # The comparison is paired on fresh seeds.
     results = other.results
     assert [arm.seeds for arm in results.arms] == [[0, 1, 2], [0, 1, 2]]
