@@ -80,7 +80,8 @@ def test_a_field_that_looks_alike_is_suggested_or_else_all_there_are(
             MANY,
             (
                 f"must be one of {', '.join(map(repr, MANY))}, not 'ours/measure_a'; no installed package"
-                " defines it"
+                " defines it: install its package with FedQ (`pip install`; of a service also with its"
+                " workers), or give its code (`--code FOLDER`) and write 'measure_a'"
             ),
         ),
         ("zzz", MANY, f"must be one of {', '.join(map(repr, MANY))}, not 'zzz'"),

@@ -68,12 +68,15 @@ def test_command_is_described_and_prints_json_if_asked(name: str) -> None:
 def test_command_without_a_service_says_so_and_ends_with_3(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    file = tmp_path / "data.npz"
+    file, folder = tmp_path / "data.npz", tmp_path / "code"
     file.touch()
+    folder.mkdir()
+    (folder / "ours.py").touch()
+    given = {"file": str(file), "folder": str(folder)}
     needed = [
         each.name for each in COMMANDS[name].params if each.param_type_name == "argument" and each.required
     ]
-    arguments = [str(file) if argument == "file" else "some" for argument in needed]
+    arguments = [given.get(argument or "", "some") for argument in needed]
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = closed.getsockname()
     monkeypatch.setenv("FEDQ_URL", "http://{}:{}".format(*address))
