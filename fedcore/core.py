@@ -532,7 +532,7 @@ class View:
     counts: Tensor | None
     numbers: Tensor
     shared: Vectors = field(default_factory=dict)
-    """What the objective has shared, by name: the sum of the last reports; zeros before the first."""
+    """Sums of the last reports by name, of an objective that shares them; zeros before the first."""
 
     @property
     def drawn(self) -> Tensor:
