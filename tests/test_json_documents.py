@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from fedcore import json_documents
 
 OWN = {
-    "answers of the service": {"fedq/client/errors.py", "fedq/client/events.py", "fedq/client/transport.py"},
+    "answers of the service": {
+        "fedq/client/exports/files.py",
+        "fedq/client/errors.py",
+        "fedq/client/events.py",
+        "fedq/client/transport.py",
+    },
     "between processes": {
         "fedcore/platform/uploads/sandbox.py",
         "fedcore/testing/specifications.py",
@@ -25,6 +30,7 @@ OWN = {
         "api/runs/service.py",
         "fedcore/platform/store/leases.py",
         "fedcore/platform/store/progress.py",
+        "fedcore/platform/store/reproductions.py",
         "fedcore/platform/store/scheduler.py",
         "fedcore/platform/store/wait_reasons.py",
     },
@@ -38,6 +44,7 @@ OWN = {
         "fedcore/simulation/checkpoint.py",
         "fedq/cli/logs.py",
         "fedq/local/folder.py",
+        "fedq/local/tuning.py",
     },
     "of packages and other programs": {"fedcore/packages.py", "fedcore/platform/uploads/parquet.py"},
 }

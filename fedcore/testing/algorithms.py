@@ -498,7 +498,8 @@ def the_work_is_that_of_fedavg(subject: Subject) -> None:
     """Clients, local steps and mini-batches are the same as FedAvg's under the same seed, unless samples are
     pooled.
     """
-    if subject.spec().models().pooled:
+    made = subject.spec()
+    if isinstance(made, AlgorithmSpec) and made.models().pooled:
         return
     base = _sampled(subject)
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from fedcore.lazy import LazyModule
 
 if TYPE_CHECKING:
-    from fedcore import packages, presets, testing
+    from fedcore import bundles, packages, presets, testing
     from fedcore import settings as configuration
     from fedcore import spec as specs
     from fedcore.data import description as data_description
@@ -40,6 +40,7 @@ else:
     local_tuning = LazyModule("fedq.local.tuning")
     local_code = LazyModule("fedq.local.code")
     model_export = LazyModule("fedq.model_export")
+    bundles = LazyModule("fedcore.bundles")
     packages = LazyModule("fedcore.packages")
     panels_of = LazyModule("fedq.reproductions.sheets")
     parameters = LazyModule("fedcore.spec.parameters")

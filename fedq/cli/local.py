@@ -12,11 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcore.bundles import pack
 from fedcore.platform.status import Status
 from fedq.cli.experiments import Assignments, Code, PresetName, SpecificationFile, overrides
+from fedq.cli.lazy import (
+    bundles,
+    experiment,
+    folder,
+    local_tuning,
+    presentation,
+    presets,
+    provenance,
+    rates,
+    tunings,
+)
 from fedq.cli.lazy import configuration as settings
-from fedq.cli.lazy import experiment, folder, local_tuning, presentation, presets, provenance, rates, tunings
 from fedq.cli.planning import checked_specification, checked_studies
 from fedq.cli.terminal import AsJson, ExitCode, checking, complain, show, stderr
 from fedq.cli.views import comparison, tuned, tuning_plan
@@ -152,7 +161,7 @@ def prepared(
         version = presets.load(preset).version
         made_with |= {"preset": preset, "preset_version": version, "overrides": changes}
     try:
-        archive = None if code is None else pack(code)
+        archive = None if code is None else bundles.pack(code)
         return folder.ExperimentFolder.open(output, wanted, made_with, archive)
     except folder.FolderError as error:
         complain(str(error))

@@ -144,7 +144,7 @@ def test_the_list_is_bounded_in_time_including_the_lower_end(http: httpx.Client)
 @pytest.mark.usefixtures("database_url")
 def test_a_listed_experiment_says_all_but_specification_arms_notes_and_provenance(http: httpx.Client) -> None:
     made = submit_over_http(http)
-    left_out = {"arms", "specification", "notes", "provenance"}
+    left_out = {"arms", "specification", "notes", "provenance", "missing"}
     (listed,) = http.get("/v1/experiments").json()["items"]
     assert listed == {name: value for name, value in made.items() if name not in left_out}
 

@@ -92,6 +92,7 @@ def test_only_those_are_summed_that_send_deltas_alone(kind: str) -> None:
         "fedyogi",
         "fedadagrad",
         "fedlin",
+        "pooled",
         "fedsvrg",
         "feddane",
         "ifca",

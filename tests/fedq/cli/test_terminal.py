@@ -176,6 +176,7 @@ COMMAND_LINES = {
     "slurm run": "{spec} --output {new} --time 60",
     "status": "{failed}",
     "submit": "{spec}",
+    "tune": "{spec} --tuning {spec} --output {new}",
     "watch": "{failed}",
     "webhook create": "https://127.0.0.1/ --name {nothing}",
     "webhook delete": "{nothing}",

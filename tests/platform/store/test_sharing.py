@@ -126,7 +126,7 @@ def functions_of_uploads() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 def test_queries_that_find_an_upload_cannot_be_called_without_an_owner() -> None:
     found = list(functions_of_uploads())
-    asked = {"find", "find_same", "page", "delete", "use", "check_use"}
+    asked = {"find", "find_if_any", "find_same", "is_at_hand", "page", "delete", "use", "check_use"}
     assert {name for name, _ in found} == asked | WITHOUT_OWNER.keys()
     for name, function in found:
         if name in asked:
