@@ -11,6 +11,7 @@ class PooledModel(Models):
 
     assures = frozenset()
     pooled = True
+    travels = False
 
 
 class PooledTraining(AlgorithmSpec):

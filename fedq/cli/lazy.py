@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fedq.results import tuning as tuning_tables
 else:
     bodies = LazyModule("fedq.client.bodies")
+    bundles = LazyModule("fedcore.bundles")
     catalogues = LazyModule("fedq.catalogue")
     client = LazyModule("fedq.client.client")
     clients = LazyModule("fedq.client")
@@ -37,10 +38,9 @@ else:
     experiment = LazyModule("fedq.local.experiment")
     explanation = LazyModule("fedq.local.explanation")
     folder = LazyModule("fedq.local.folder")
-    local_tuning = LazyModule("fedq.local.tuning")
     local_code = LazyModule("fedq.local.code")
+    local_tuning = LazyModule("fedq.local.tuning")
     model_export = LazyModule("fedq.model_export")
-    bundles = LazyModule("fedcore.bundles")
     packages = LazyModule("fedcore.packages")
     panels_of = LazyModule("fedq.reproductions.sheets")
     parameters = LazyModule("fedcore.spec.parameters")

@@ -14,7 +14,7 @@ from fedcore.algorithms.fedrod import BalancedSoftmax
 from fedcore.core import Outputs, View
 from fedcore.engine.personal import PersonalModels
 from fedcore.testing import runs
-from tests.algorithms.test_objectives import ENGINES, Dropping, Net, flat, network
+from tests.algorithms.test_objectives import ENGINES, Dropping, Net, averaged, flat, network
 
 FEDROD = {"kind": "fedrod"}
 HEAD = 7 * 10 + 10
@@ -64,12 +64,7 @@ def by_hand(spec: ExperimentSpec) -> tuple[Tensor, Tensor]:
                     for parameter, gradient in zip(trainable, gradients, strict=True):
                         parameter.sub_(gradient, alpha=0.1)
             trained.append(own.state_dict())
-        state = {
-            name: sum(w * one[name] for w, one in zip(flow.cohort.weights, trained, strict=True))
-            for name in trained[0]
-            if not name.endswith("tracked")
-        }
-        net.load_state_dict(state, strict=False)
+        net.load_state_dict(averaged(trained, flow.cohort.weights), strict=False)
         simulation.advance()
     flattened = [torch.cat([head.weight.detach().flatten(), head.bias.detach()]) for head in heads]
     return parameters(net), torch.stack(flattened)

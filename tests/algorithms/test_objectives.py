@@ -2,7 +2,7 @@
 modules, in their limits, and beside other features.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -149,6 +149,15 @@ LIMITS: dict[str, Document] = {
 }
 
 
+def averaged(states: Sequence[Mapping[str, Tensor]], weights: Tensor) -> dict[str, Any]:
+    """The weighted sums of what the clients' networks have."""
+    return {
+        name: sum(weight * one[name] for weight, one in zip(weights, states, strict=True))
+        for name in states[0]
+        if not name.endswith("tracked")
+    }
+
+
 def by_hand(spec: ExperimentSpec, loss: Callable[[Scene], Tensor]) -> Mapping[str, Tensor]:
     """The model after a loop over rounds, clients and steps of PyTorch's own modules, given the cohorts and
     mini-batches of the run.
@@ -176,12 +185,7 @@ def by_hand(spec: ExperimentSpec, loss: Callable[[Scene], Tensor]) -> Mapping[st
                         parameter.sub_(gradient, alpha=0.1)
             had[client] = own
             trained.append(own.state_dict())
-        state = {
-            name: sum(w * one[name] for w, one in zip(flow.cohort.weights, trained, strict=True))
-            for name in trained[0]
-            if not name.endswith("tracked")
-        }
-        net.load_state_dict(state, strict=False)
+        net.load_state_dict(averaged(trained, flow.cohort.weights), strict=False)
         simulation.advance()
     return net.state_dict()
 
